@@ -1,0 +1,45 @@
+# Compiler settings and the two functions with which every folder declares its target.
+
+# Results must not depend on the compiler's mood: products and sums are fused only where the source
+# says so, and floating-point identities are never assumed.
+add_library(quads_options INTERFACE)
+target_compile_options(quads_options INTERFACE -Wall -Wextra -ffp-contract=off -fno-math-errno)
+if(QUADS_WERROR)
+  target_compile_options(quads_options INTERFACE -Werror)
+endif()
+if(QUADS_SANITIZE)
+  target_compile_options(quads_options INTERFACE -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer)
+  target_link_options(quads_options INTERFACE -fsanitize=address,undefined)
+endif()
+if(QUADS_COVERAGE)
+  target_compile_options(quads_options INTERFACE --coverage)
+  target_link_options(quads_options INTERFACE --coverage)
+endif()
+
+find_program(QUADS_CCACHE ccache)
+if(QUADS_CCACHE)
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${QUADS_CCACHE})
+endif()
+find_program(QUADS_MOLD mold)
+if(QUADS_MOLD)
+  add_link_options(-fuse-ld=mold)
+endif()
+
+# quads_library(NAME SOURCES ... DEPENDS ...): the library quads_NAME of the folder src/NAME. A folder
+# links only to what it may use, so that the linker enforces the layers.
+function(quads_library name)
+  cmake_parse_arguments(ARG "" "" "SOURCES;DEPENDS" ${ARGN})
+  add_library(quads_${name} STATIC ${ARG_SOURCES})
+  target_include_directories(quads_${name} PUBLIC ${PROJECT_SOURCE_DIR}/src)
+  target_link_libraries(quads_${name} PUBLIC quads_options ${ARG_DEPENDS})
+endfunction()
+
+# quads_test(NAME SOURCES ... DEPENDS ...): one test program a folder, run by ctest as NAME.
+function(quads_test name)
+  cmake_parse_arguments(ARG "" "" "SOURCES;DEPENDS" ${ARGN})
+  add_executable(test_${name} ${ARG_SOURCES})
+  target_include_directories(test_${name} PRIVATE ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/tests)
+  target_compile_definitions(test_${name} PRIVATE QUADS_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
+  target_link_libraries(test_${name} PRIVATE quads_options ${ARG_DEPENDS} GTest::gtest GTest::gtest_main)
+  add_test(NAME ${name} COMMAND test_${name})
+endfunction()
