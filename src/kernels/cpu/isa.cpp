@@ -69,14 +69,29 @@ Isa best_isa() {
 const CpuKernels& cpu_kernels(Isa isa) {
   require(isa_available(isa), "this CPU has no {}: the best it has is {}", isa_name(isa),
           isa_name(best_isa()));
-  static const CpuKernels tables[] = {
-      {Isa::kPortable, portable::gemm_kernels(), portable::row_kernels(),
-       portable::attention_kernels()},
-      {Isa::kAvx2, avx2::gemm_kernels(), avx2::row_kernels(), avx2::attention_kernels()},
-      {Isa::kAvx512, avx512::gemm_kernels(), avx512::row_kernels(), avx512::attention_kernels()},
-      {Isa::kAmx, amx::gemm_kernels(), avx512::row_kernels(), avx512::attention_kernels()},
-  };
-  return tables[static_cast<int>(isa)];
+  // One table each, made on demand: the functions that make them are compiled for their set and may
+  // use its vectors to copy the table.
+  switch (isa) {
+    case Isa::kAvx2: {
+      static const CpuKernels table = {isa, avx2::gemm_kernels(), avx2::row_kernels(),
+                                       avx2::attention_kernels()};
+      return table;
+    }
+    case Isa::kAvx512: {
+      static const CpuKernels table = {isa, avx512::gemm_kernels(), avx512::row_kernels(),
+                                       avx512::attention_kernels()};
+      return table;
+    }
+    case Isa::kAmx: {
+      static const CpuKernels table = {isa, amx::gemm_kernels(), avx512::row_kernels(),
+                                       avx512::attention_kernels()};
+      return table;
+    }
+    case Isa::kPortable: break;
+  }
+  static const CpuKernels table = {Isa::kPortable, portable::gemm_kernels(),
+                                   portable::row_kernels(), portable::attention_kernels()};
+  return table;
 }
 
 }  // namespace quads::kernels

@@ -1,5 +1,5 @@
-// The tables that the per-instruction-set files define. Building a table executes no instruction of
-// its set, so all can be made on any machine.
+// The tables that the per-instruction-set files define. Call them only on machines that have the
+// set: even copying a table may use its vectors.
 #pragma once
 
 #include "kernels/cpu/attention_kernels.h"
