@@ -39,6 +39,7 @@ inline F16 operator+(F16 a, F16 b) { return {_mm512_add_ps(a.v, b.v)}; }
 inline F16 operator-(F16 a, F16 b) { return {_mm512_sub_ps(a.v, b.v)}; }
 inline F16 operator*(F16 a, F16 b) { return {_mm512_mul_ps(a.v, b.v)}; }
 inline F16 operator/(F16 a, F16 b) { return {_mm512_div_ps(a.v, b.v)}; }
+inline F16 sqrt(F16 a) { return {_mm512_sqrt_ps(a.v)}; }
 inline F16 fma(F16 a, F16 b, F16 c) { return {_mm512_fmadd_ps(a.v, b.v, c.v)}; }    // a * b + c
 inline F16 fnma(F16 a, F16 b, F16 c) { return {_mm512_fnmadd_ps(a.v, b.v, c.v)}; }  // c - a * b
 // max/min return the second operand when either is NaN (the SSE rule, on every path).
@@ -109,6 +110,7 @@ inline F16 operator*(F16 a, F16 b) {
 inline F16 operator/(F16 a, F16 b) {
   return {_mm256_div_ps(a.lo, b.lo), _mm256_div_ps(a.hi, b.hi)};
 }
+inline F16 sqrt(F16 a) { return {_mm256_sqrt_ps(a.lo), _mm256_sqrt_ps(a.hi)}; }
 inline F16 fma(F16 a, F16 b, F16 c) {
   return {_mm256_fmadd_ps(a.lo, b.lo, c.lo), _mm256_fmadd_ps(a.hi, b.hi, c.hi)};
 }
@@ -219,6 +221,9 @@ inline F16 operator*(F16 a, F16 b) {
 }
 inline F16 operator/(F16 a, F16 b) {
   return lanewise<F16>([&](int i) { return a.v[i] / b.v[i]; });
+}
+inline F16 sqrt(F16 a) {
+  return lanewise<F16>([&](int i) { return std::sqrt(a.v[i]); });
 }
 inline F16 fma(F16 a, F16 b, F16 c) {
   return lanewise<F16>([&](int i) { return std::fma(a.v[i], b.v[i], c.v[i]); });
