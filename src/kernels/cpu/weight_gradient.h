@@ -1,0 +1,52 @@
+// Gradients of weight matrices: dW = dY^T X, where X is what the forward multiplied (quantised
+// values and, under compensation, the residual's), straight through the rounding.
+#pragma once
+
+#include <span>
+
+#include "kernels/cpu/linear.h"
+
+namespace quads::kernels {
+
+/// The inputs of a linear layer for all rows of a batch, in the natural order of K.
+class GradientOperand {
+ public:
+  GradientOperand(const QuantizeSpec& forward, int64_t rows, Arena& arena);
+
+  /// Whether the forward's own operand serves: it does unless its blocks are permuted or it carries
+  /// a compact residual.
+  bool same_as_forward() const { return same_; }
+  void store(int64_t row, int64_t count, const Operand& forward);
+  /// Quantises `count` BF16 rows anew, in natural order, into rows row... .
+  void quantize(const CpuContext& context, int64_t row, int64_t count, const Bf16* x,
+                int64_t ldx);
+
+  const Bf16* q1() const { return q1_; }
+  const Bf16* q2() const { return q2_; }  // null without compensation
+  int64_t k() const { return spec_.k; }
+  /// The factor that the stored values carry.
+  float scale() const { return spec_.out_scale; }
+
+ private:
+  QuantizeSpec spec_;  // natural order, full-width residual
+  bool same_;
+  Bf16* q1_;
+  Bf16* q2_;
+};
+
+/// One product dw [n rounded up to 16, k] += dY^T X over `rows` consecutive rows of both.
+struct WeightGradient {
+  const Bf16* dy;  // [rows, n rounded up to 16], row stride lddy
+  int64_t lddy;
+  const GradientOperand* x;
+  int64_t x_row;  // where the rows of X start
+  int64_t rows;
+  int64_t n;
+  float* dw;
+};
+
+/// Runs all products, cut into strips of dw that threads take one by one; the order of summation
+/// over the rows does not depend on the threads.
+void weight_gradients(const CpuContext& context, std::span<const WeightGradient> products);
+
+}  // namespace quads::kernels
