@@ -1,0 +1,323 @@
+#include "model/packed_model.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/error.h"
+#include "numerics/nvfp4.h"
+
+namespace quads {
+
+using kernels::PackedMatrix;
+using kernels::WeightFormat;
+
+namespace {
+
+WeightFormat weight_format(Format format) {
+  switch (format) {
+    case Format::kBf16: return WeightFormat::kBf16;
+    case Format::kFp8: return WeightFormat::kFp8;
+    case Format::kNvfp4: return WeightFormat::kNvfp4;
+  }
+  return WeightFormat::kBf16;
+}
+
+kernels::ActivationFormat activation_format(Format format) {
+  switch (format) {
+    case Format::kBf16: return kernels::ActivationFormat::kBf16;
+    case Format::kFp8: return kernels::ActivationFormat::kFp8;
+    case Format::kNvfp4: return kernels::ActivationFormat::kNvfp4;
+  }
+  return kernels::ActivationFormat::kBf16;
+}
+
+// The name of the file's tensor that holds element `index` of a parameter, for messages.
+std::string locate(const Parameter& parameter, int64_t index) {
+  const int64_t row = index / parameter.cols;
+  for (const ParameterPart& part : parameter.parts) {
+    if (row < part.row_begin + part.rows) {
+      return fmt::format("tensor {}, row {}, column {}", part.name, row - part.row_begin,
+                         index % parameter.cols);
+    }
+  }
+  return parameter.name;
+}
+
+}  // namespace
+
+PackedModel::PackedModel(const Parameters& parameters, const Options& options)
+    : parameters_(parameters),
+      options_(options),
+      rope_(parameters.config().rope_theta, parameters.config().head_dim) {
+  const ModelConfig& c = parameters.config();
+  const ParameterLayout& layout = parameters.layout();
+  const auto eps = static_cast<float>(c.rms_norm_eps);
+  const PackedModel* share = options.share;
+  layers_.resize(static_cast<size_t>(c.num_hidden_layers));
+  orders_.resize(layers_.size() * kSites);
+  for (int64_t l = 0; l < c.num_hidden_layers; ++l) {
+    Layer& layer = layers_[static_cast<size_t>(l)];
+    const Layer* other = share ? &share->layers_[static_cast<size_t>(l)] : nullptr;
+    const ParameterLayout::Layer& at = layout.layers[static_cast<size_t>(l)];
+
+    kernels::AttentionBlock& attention = layer.attention;
+    attention.hidden = c.hidden_size;
+    attention.shape = {c.num_attention_heads, c.num_key_value_heads, c.head_dim,
+                       1.0F / std::sqrt(static_cast<float>(c.head_dim))};
+    attention.rms_eps = eps;
+    attention.norm = parameters.of(at.input_norm);
+    attention.q_norm = parameters.of(at.q_norm);
+    attention.k_norm = parameters.of(at.k_norm);
+    add_matrix(l, static_cast<int>(Site::kAttentionIn), at.qkv, &attention.qkv.weight,
+               &layer.attention_transposed.qkv, other ? &other->attention.qkv.weight : nullptr);
+    add_matrix(l, static_cast<int>(Site::kAttentionOut), at.o, &attention.out.weight,
+               &layer.attention_transposed.out, other ? &other->attention.out.weight : nullptr);
+
+    kernels::MoeBlock& ffn = layer.ffn;
+    const bool sparse = at.router >= 0;
+    ffn.hidden = c.hidden_size;
+    ffn.width = sparse ? c.moe_intermediate_size : c.intermediate_size;
+    ffn.experts = std::ssize(at.gate_up);
+    ffn.top_k = sparse ? c.num_experts_per_tok : 1;
+    ffn.normalise_weights = c.norm_topk_prob;
+    ffn.rms_eps = eps;
+    ffn.norm = parameters.of(at.post_norm);
+    if (sparse) {
+      add_matrix(l, -1, at.router, &layer.router, &layer.router_transposed,
+                 other ? &other->router : nullptr);
+      ffn.router = &layer.router;
+    }
+    const auto experts = static_cast<size_t>(ffn.experts);
+    layer.gate_up.resize(experts);
+    layer.down.resize(experts);
+    layer.gate_up_transposed.resize(experts);
+    layer.down_transposed.resize(experts);
+    for (size_t e = 0; e < experts; ++e) {
+      add_matrix(l, static_cast<int>(Site::kFfnIn), at.gate_up[e], &layer.gate_up[e],
+                 &layer.gate_up_transposed[e], other ? &other->gate_up[e] : nullptr);
+      add_matrix(l, static_cast<int>(Site::kFfnMid), at.down[e], &layer.down[e],
+                 &layer.down_transposed[e], other ? &other->down[e] : nullptr);
+    }
+    ffn.gate_up = layer.gate_up.data();
+    ffn.down = layer.down.data();
+  }
+  head_.hidden = c.hidden_size;
+  head_.vocab = c.vocab_size;
+  head_.rms_eps = eps;
+  head_.norm = parameters.of(layout.final_norm);
+  add_matrix(-1, -1, layout.head, &head_.weight, &head_transposed_,
+             share ? &share->head_.weight : nullptr);
+}
+
+bool PackedModel::quantised(int64_t layer, Site site) const {
+  const Precision& p = options_.precision;
+  if (p.weights == Format::kBf16 && p.activations == Format::kBf16) return false;
+  const bool sparse = config().is_sparse(layer);
+  return options_.scope.covers(layer, config().num_hidden_layers, sparse, site);
+}
+
+int64_t PackedModel::width(int64_t layer, Site site) const {
+  switch (site) {
+    case Site::kAttentionOut: return at(layer).attention.q_width();
+    case Site::kFfnMid: return at(layer).ffn.width;
+    case Site::kAttentionIn:
+    case Site::kFfnIn: break;
+  }
+  return config().hidden_size;
+}
+
+void PackedModel::add_matrix(int64_t layer, int site, int64_t parameter, PackedMatrix* matrix,
+                             PackedMatrix* transposed, const PackedMatrix* shared) {
+  const Parameter& p = parameters_.layout().at(parameter);
+  const bool at_quantised_site = site >= 0 && quantised(layer, static_cast<Site>(site));
+  const auto allocate = [&](int64_t bytes) -> uint8_t* {
+    if (bytes == 0) return nullptr;
+    packed_bytes_ += bytes;
+    return buffers_.emplace_back(bytes).data();
+  };
+  matrix->format =
+      at_quantised_site ? weight_format(options_.precision.weights) : WeightFormat::kBf16;
+  matrix->n = p.rows;
+  matrix->k = p.cols;
+  const bool borrowed = shared && matrix->format == WeightFormat::kBf16 &&
+                        shared->format == WeightFormat::kBf16 && !at_quantised_site;
+  if (borrowed) {
+    *matrix = *shared;
+  } else {
+    matrix->tiles = allocate(kernels::packed_tile_bytes(matrix->format, p.rows, p.cols));
+    matrix->scales = allocate(kernels::packed_scale_bytes(matrix->format, p.rows, p.cols));
+  }
+  if (matrix->format != WeightFormat::kBf16) {
+    quantised_bytes_ += kernels::packed_tile_bytes(matrix->format, p.rows, p.cols) +
+                        kernels::packed_scale_bytes(matrix->format, p.rows, p.cols);
+    quantised_bytes_as_bf16_ += p.size() * static_cast<int64_t>(sizeof(Bf16));
+  }
+  if (options_.with_transposes) {
+    transposed->format = WeightFormat::kBf16;
+    transposed->n = p.cols;
+    transposed->k = (p.rows + 31) / 32 * 32;
+    transposed->tiles =
+        allocate(kernels::packed_tile_bytes(WeightFormat::kBf16, transposed->n, transposed->k));
+  } else {
+    transposed = nullptr;
+  }
+  packings_.push_back(
+      {parameter, matrix, transposed, layer, at_quantised_site ? site : -1, borrowed});
+}
+
+void PackedModel::update_masks(const RacMasks& masks) {
+  const Precision& p = options_.precision;
+  const bool compensated = p.rac.ratio > 0 && p.activations == Format::kNvfp4;
+  if (compensated) {
+    require(masks.masks.size() == orders_.size(),
+            "compensation masks for {} sites given, the model has {}", masks.masks.size(),
+            orders_.size());
+    masks_ = masks;
+  }
+  for (int64_t l = 0; l < num_layers(); ++l) {
+    for (int s = 0; s < kSites; ++s) {
+      const auto site = static_cast<Site>(s);
+      SiteOrder& order = orders_[static_cast<size_t>(l * kSites + s)];
+      order = {};
+      if (compensated && quantised(l, site)) {
+        const std::vector<uint8_t>& mask = masks.at(l, site);
+        const int64_t k = width(l, site);
+        require(std::ssize(mask) == k,
+                "the compensation mask of layer {}, site {} has {} channels, not {}", l, s,
+                mask.size(), k);
+        // Compensated blocks first, each group in rising order, so that whole tiles are skipped.
+        std::vector<int32_t> position(static_cast<size_t>(k / 16));
+        std::vector<bool> selected(position.size());
+        int32_t next = 0;
+        for (size_t b = 0; b < position.size(); ++b) {
+          const auto begin = mask.begin() + static_cast<int64_t>(16 * b);
+          selected[b] = std::any_of(begin, begin + 16, [](uint8_t m) { return m != 0; });
+          if (selected[b]) position[b] = next++;
+        }
+        order.residual_tiles = (next + 1) / 2;
+        for (size_t b = 0; b < position.size(); ++b) {
+          if (!selected[b]) position[b] = next++;
+        }
+        if (!std::ranges::is_sorted(position)) order.block_position = std::move(position);
+        order.channel_mask = mask;
+      }
+      const kernels::QuantizeSpec spec = make_spec(l, site);
+      Layer& layer = layers_[static_cast<size_t>(l)];
+      switch (site) {
+        case Site::kAttentionIn: layer.attention.qkv.input = spec; break;
+        case Site::kAttentionOut: layer.attention.out.input = spec; break;
+        case Site::kFfnIn: layer.ffn.gate_up_input = spec; break;
+        case Site::kFfnMid: layer.ffn.down_input = spec; break;
+      }
+    }
+  }
+}
+
+kernels::QuantizeSpec PackedModel::make_spec(int64_t layer, Site site) const {
+  kernels::QuantizeSpec spec;
+  spec.k = width(layer, site);
+  if (!quantised(layer, site)) return spec;
+  const SiteOrder& order = orders_[static_cast<size_t>(layer * kSites + static_cast<int>(site))];
+  spec.format = activation_format(options_.precision.activations);
+  spec.out_scale = kernels::activation_scale(weight_format(options_.precision.weights));
+  spec.residual_tiles = order.residual_tiles;
+  spec.block_position = order.block_position.empty() ? nullptr : order.block_position.data();
+  spec.channel_mask = order.residual_tiles > 0 ? order.channel_mask.data() : nullptr;
+  spec.scale_floor = options_.precision.rac.scale_floor;
+  return spec;
+}
+
+void PackedModel::refresh(const kernels::CpuContext& context, const RacMasks& masks) {
+  update_masks(masks);
+  constexpr int64_t kStrip = 128;  // rows of a packing task; FP8's block
+  struct Task {
+    const Packing* packing;
+    int64_t begin, end;
+  };
+  std::vector<Task> strips, transposes;
+  for (const Packing& packing : packings_) {
+    const Parameter& p = parameters_.layout().at(packing.parameter);
+    if (!packing.borrowed) {
+      for (int64_t n = 0; n < p.rows; n += kStrip) {
+        strips.push_back({&packing, n, std::min(p.rows, n + kStrip)});
+      }
+    }
+    if (packing.transposed) {
+      for (int64_t k = 0; k < p.cols; k += kStrip) {
+        transposes.push_back({&packing, k, std::min(p.cols, k + kStrip)});
+      }
+    }
+  }
+  // Global scales first: they belong to whole tensors (gate and up, q, k and v together).
+  context.parallel_for(std::ssize(packings_), [&](int64_t i, int) {
+    const Packing& packing = packings_[static_cast<size_t>(i)];
+    const Parameter& p = parameters_.layout().at(packing.parameter);
+    const Bf16* values = parameters_.of(packing.parameter);
+    const kernels::AmaxResult amax = context.gemm().amax(values, p.size());
+    require(amax.non_finite < 0, "{} is not finite ({})", locate(p, amax.non_finite),
+            to_float(values[std::max<int64_t>(amax.non_finite, 0)]));
+    if (packing.matrix->format == WeightFormat::kNvfp4) {
+      // Rounding may raise a value by 1/16: it must stay within BF16's range.
+      require(amax.amax < 0x1.ep127F, "tensor {}: amax {} is too large for NVFP4 values in BF16",
+              p.name, amax.amax);
+      packing.matrix->alpha = global_scale_pow2(amax.amax);
+    } else {
+      packing.matrix->alpha = 1.0F;
+    }
+  });
+  context.parallel_for(std::ssize(strips), [&](int64_t i, int) {
+    const auto& [packing, begin, end] = strips[static_cast<size_t>(i)];
+    const Parameter& p = parameters_.layout().at(packing->parameter);
+    kernels::PackArgs args;
+    args.w = parameters_.of(packing->parameter);
+    args.ldw = p.cols;
+    args.global_scale = packing->matrix->alpha;
+    args.block_position = nullptr;
+    if (packing->site >= 0) {
+      const SiteOrder& order =
+          orders_[static_cast<size_t>(packing->layer * kSites + packing->site)];
+      if (!order.block_position.empty()) args.block_position = order.block_position.data();
+    }
+    args.out = packing->matrix;
+    args.n_begin = begin;
+    args.n_end = end;
+    context.gemm().pack(args);
+  });
+  context.parallel_for(std::ssize(transposes), [&](int64_t i, int) {
+    const auto& [packing, begin, end] = transposes[static_cast<size_t>(i)];
+    const Parameter& p = parameters_.layout().at(packing->parameter);
+    const PackedMatrix& matrix = *packing->matrix;
+    const int64_t padded_rows = packing->transposed->k;
+    if (matrix.format == WeightFormat::kBf16) {
+      kernels::pack_transposed_bf16(parameters_.of(packing->parameter), padded_rows, p.cols,
+                                    p.cols, packing->transposed, begin, end);
+    }
+  });
+  // Quantised weights go back through their dequantised values: straight-through gradients multiply
+  // with what the forward multiplied with.
+  context.parallel_for(std::ssize(packings_), [&](int64_t i, int worker) {
+    const Packing& packing = packings_[static_cast<size_t>(i)];
+    if (!packing.transposed || packing.matrix->format == WeightFormat::kBf16) return;
+    const Parameter& p = parameters_.layout().at(packing.parameter);
+    Arena& arena = context.arena(worker);
+    const ArenaScope scope(arena);
+    const int64_t padded_rows = packing.transposed->k;
+    Bf16* values = arena.alloc<Bf16>(padded_rows * p.cols);
+    std::fill_n(values + p.size(), (padded_rows - p.rows) * p.cols, Bf16{0});
+    const SiteOrder& order =
+        orders_[static_cast<size_t>(packing.layer * kSites + packing.site)];
+    kernels::unpack(*packing.matrix,
+                    order.block_position.empty() ? nullptr : order.block_position.data(), values,
+                    p.cols);
+    kernels::pack_transposed_bf16(values, padded_rows, p.cols, p.cols, packing.transposed, 0,
+                                  p.cols);
+  });
+}
+
+kernels::MoeTransposed PackedModel::ffn_transposed(int64_t layer) const {
+  const Layer& l = at(layer);
+  return {l.ffn.router ? &l.router_transposed : nullptr, l.gate_up_transposed.data(),
+          l.down_transposed.data()};
+}
+
+}  // namespace quads
