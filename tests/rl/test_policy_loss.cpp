@@ -165,6 +165,17 @@ TEST(PolicyLoss, LowVarianceKlStopsAtTen) {
   EXPECT_NEAR(policy_loss(arrays.batch(), arrays.size(), options).kl_loss, std::exp(8) - 9, 1e-9);
 }
 
+TEST(PolicyLoss, K3HasNoGradientBeyondTheClampOfItsLogRatio) {
+  for (float ref : {-0.0F, -50.0F}) {
+    Arrays arrays{
+        .logprobs = {-25}, .old = {-25}, .ref = {ref}, .advantages = {0}, .offsets = {0, 1}};
+    const PolicyLoss result = policy_loss(arrays.batch(), arrays.size(), {.kl_coef = 1});
+    const double clamped = ref > -25 ? 20 : -20;
+    EXPECT_NEAR(result.kl_loss, std::exp(clamped) - 1 - clamped, 1e-6);
+    EXPECT_EQ(result.grad[0], 0.0F);
+  }
+}
+
 TEST(PolicyLoss, CorrectionWeighsThePolicyTermAndMisMasksTheKlToo) {
   // w = 1 and e^2.
   Arrays arrays{.logprobs = {-1, -1},
