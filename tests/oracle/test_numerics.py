@@ -45,8 +45,8 @@ def quantise(tool, x: np.ndarray, g: float):
 
 
 def activations(seed: int, dtype: torch.dtype) -> np.ndarray:
-    """Gaussian values with a spread of block magnitudes whose block scales are all above the smallest
-    normal one: torchao clamps smaller scales to 2^-6 where we keep E4M3's subnormals."""
+    """Gaussian values with a spread of block magnitudes whose block scales are all above the
+    smallest normal one: torchao clamps smaller scales to 2^-6 where we keep E4M3's subnormals."""
     generator = torch.Generator().manual_seed(seed)
     x = torch.randn(ROWS, K, generator=generator)
     exponents = torch.randint(-6, 1, (ROWS, K // 16), generator=generator)
@@ -128,8 +128,8 @@ def test_bf16_rounds_as_torch_and_ml_dtypes(tool):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("seed", [1, 2])
 def test_nvfp4_equals_torchao(tool, seed, dtype, scale_of):
-    """torchao multiplies by an approximate reciprocal and divides by 6 before g, so a block scale or
-    a code may differ where the exact value is a tie, and nowhere else."""
+    """torchao multiplies by an approximate reciprocal and divides by 6 before g, so a code may
+    differ where the exact value is a tie, and nowhere else."""
     x = activations(seed, dtype)
     g = scale_of(x)
     codes, scales, values = quantise(tool, x, g)
@@ -149,7 +149,7 @@ def test_nvfp4_equals_torchao(tool, seed, dtype, scale_of):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("seed", [3, 4])
 def test_nvfp4_equals_compressed_tensors(tool, seed, dtype):
-    """It divides as we do, so with a power-of-two global scale (a divisor there) nothing differs."""
+    """It divides as we do: with a power-of-two global scale (a divisor there) nothing differs."""
     x = activations(seed, dtype)
     g = power_of_two_scale(x)
     codes, scales, values = quantise(tool, x, g)
