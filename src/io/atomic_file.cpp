@@ -1,0 +1,56 @@
+// Temporary file, fsync, rename.
+#include "io/atomic_file.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cstdio>
+
+#include "base/error.h"
+
+namespace quads {
+
+std::filesystem::path temporary_sibling(const std::filesystem::path& path) {
+  return parent_of(path) / fmt::format(".tmp-{}-{}", path.filename().string(), ::getpid());
+}
+
+AtomicFile::AtomicFile(std::filesystem::path path)
+    : path_(std::move(path)),
+      temporary_(temporary_sibling(path_)),
+      fd_(open_file(temporary_, O_WRONLY | O_CREAT)) {
+  if (!try_lock(fd_)) {
+    fd_.reset();
+    fail("{}: is being written by another process or thread", path_.string());
+  }
+  require(::ftruncate(fd_.get(), 0) == 0, "{}: cannot write: {}", temporary_.string(),
+          errno_text());
+}
+
+AtomicFile::~AtomicFile() {
+  if (fd_.get() >= 0) {
+    ::unlink(temporary_.c_str());
+  }
+}
+
+void AtomicFile::write(std::span<const std::byte> bytes) {
+  require(fd_.get() >= 0, "{}: write after commit", path_.string());
+  write_all(fd_.get(), bytes, temporary_);
+}
+
+void AtomicFile::commit() {
+  require(fd_.get() >= 0, "{}: committed twice", path_.string());
+  require(::fsync(fd_.get()) == 0, "{}: cannot sync to disk: {}", temporary_.string(),
+          errno_text());
+  require(::rename(temporary_.c_str(), path_.c_str()) == 0, "{}: cannot rename {} to it: {}",
+          path_.string(), temporary_.string(), errno_text());
+  fd_.reset();
+  sync_path(parent_of(path_));
+}
+
+void write_file_atomically(const std::filesystem::path& path, std::string_view text) {
+  AtomicFile file(path);
+  file.write(text);
+  file.commit();
+}
+
+}  // namespace quads

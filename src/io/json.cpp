@@ -1,0 +1,73 @@
+// Strict JSON parsing: nlohmann's parser with a callback that counts and looks for duplicate keys.
+#include "io/json.h"
+
+#include <unordered_set>
+
+#include "io/atomic_file.h"
+#include "io/file.h"
+
+namespace quads {
+namespace {
+
+// nlohmann's messages open with "[json.exception.parse_error.101] ".
+std::string without_tag(const std::string& message) {
+  const size_t end = message.find("] ");
+  return message.starts_with('[') && end != std::string::npos ? message.substr(end + 2) : message;
+}
+
+}  // namespace
+
+Json parse_json(std::string_view text, const std::string& where, const JsonLimits& limits) {
+  require(text.size() <= limits.max_bytes, "{}: {} bytes of JSON, more than the {} allowed here",
+          where, text.size(), limits.max_bytes);
+  std::vector<std::unordered_set<std::string>> keys;  // of the open objects; empty sets for arrays
+  size_t num_values = 0;
+  const auto check = [&](int /*depth*/, Json::parse_event_t event, Json& parsed) {
+    switch (event) {
+      case Json::parse_event_t::object_start:
+      case Json::parse_event_t::array_start:
+        keys.emplace_back();
+        require(keys.size() <= static_cast<size_t>(limits.max_depth),
+                "{}: JSON nested deeper than {} levels", where, limits.max_depth);
+        [[fallthrough]];
+      case Json::parse_event_t::value:
+        require(++num_values <= limits.max_values, "{}: JSON of more than {} values", where,
+                limits.max_values);
+        break;
+      case Json::parse_event_t::object_end:
+      case Json::parse_event_t::array_end:
+        keys.pop_back();
+        break;
+      case Json::parse_event_t::key: {
+        const auto& key = parsed.get_ref<const std::string&>();
+        require(keys.back().insert(key).second, "{}: key '{}' appears twice in one object", where,
+                key);
+        break;
+      }
+    }
+    return true;
+  };
+  try {
+    return Json::parse(text, check);
+  } catch (const Json::exception& e) {
+    fail("{}: not valid JSON: {}", where, without_tag(e.what()));
+  }
+}
+
+Json read_json_file(const std::filesystem::path& path, const JsonLimits& limits) {
+  return parse_json(read_text_file(path, limits.max_bytes), path.string(), limits);
+}
+
+void write_json_file(const std::filesystem::path& path, const Json& json) {
+  write_file_atomically(path, json.dump(2) + "\n");
+}
+
+std::string json_excerpt(const Json& json) {
+  std::string text = json.dump(-1, ' ', /*ensure_ascii=*/true, Json::error_handler_t::replace);
+  if (text.size() > 60) {
+    text = text.substr(0, 57) + "...";
+  }
+  return text;
+}
+
+}  // namespace quads

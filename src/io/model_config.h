@@ -1,0 +1,74 @@
+// A model's config.json, as transformers writes and reads it, for the architectures Qwen3-MoE and
+// Qwen3.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "io/json.h"
+
+namespace quads {
+
+enum class Architecture { kQwen3Moe, kQwen3 };
+
+/// "Qwen3MoeForCausalLM".
+std::string architecture_name(Architecture architecture);
+
+/// Fields carry the names of config.json. The expert fields are 0 or unused for kQwen3.
+struct ModelConfig {
+  Architecture architecture = Architecture::kQwen3Moe;
+  int64_t vocab_size = 0;
+  int64_t hidden_size = 0;
+  int64_t intermediate_size = 0;  // of dense layers
+  int64_t num_hidden_layers = 0;
+  int64_t num_attention_heads = 0;
+  int64_t num_key_value_heads = 0;
+  int64_t head_dim = 0;
+  int64_t max_position_embeddings = 0;
+
+  int64_t moe_intermediate_size = 0;  // of one expert
+  int64_t num_experts = 0;
+  int64_t num_experts_per_tok = 0;
+  bool norm_topk_prob = false;
+  int64_t decoder_sparse_step = 1;
+  std::vector<int64_t> mlp_only_layers;
+
+  double rms_norm_eps = 1e-6;
+  double rope_theta = 10000.0;
+  double initializer_range = 0.02;
+  bool tie_word_embeddings = false;
+
+  std::optional<int32_t> bos_token_id;
+  std::vector<int32_t> eos_token_ids;
+  std::optional<int32_t> pad_token_id;
+
+  friend bool operator==(const ModelConfig&, const ModelConfig&) = default;
+
+  /// Whether the layer's feed-forward part has experts; the rule of transformers'
+  /// Qwen3MoeDecoderLayer.
+  bool is_sparse(int64_t layer) const;
+};
+
+/// Error (with `where` in front) unless the sizes are positive and go together: heads a multiple of
+/// key-value heads, an even head_dim, at least as many experts as are chosen for a token, token ids
+/// within the vocabulary. Whether kernels support the sizes is not checked here.
+void validate(const ModelConfig& config, const std::string& where);
+
+/// Reads config.json's object. A missing head_dim is transformers' default (hidden_size / heads for
+/// Qwen3-MoE, 128 for Qwen3). The RoPE base is taken from rope_parameters (transformers 5) or
+/// rope_theta. Errors: an unknown architecture, a missing size, rope scaling of any kind, attention
+/// bias, sliding windows, another activation than SiLU, a quantised checkpoint, and any key that is
+/// not known to be without influence on the model's arithmetic; each names key and value.
+ModelConfig model_config_from_json(const Json& json, const std::string& where);
+
+/// What transformers 4 and 5 load.
+Json model_config_to_json(const ModelConfig& config);
+
+/// `directory`/config.json.
+ModelConfig load_model_config(const std::filesystem::path& directory);
+void save_model_config(const ModelConfig& config, const std::filesystem::path& directory);
+
+}  // namespace quads
