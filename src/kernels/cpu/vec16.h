@@ -365,11 +365,21 @@ inline float reduce_sum(F16 a) {
 }
 /// Largest lane; exact, so the order does not matter. No NaN lanes.
 inline float reduce_max(F16 a) {
-  alignas(64) float t[16];
-  store(t, a);
-  float m = t[0];
-  for (int i = 1; i < 16; ++i) m = t[i] > m ? t[i] : m;
+#if defined(__AVX512F__) || defined(__AVX2__)
+#if defined(__AVX512F__)
+  const __m256 x = _mm256_max_ps(_mm512_castps512_ps256(a.v),
+                                 _mm256_castpd_ps(_mm512_extractf64x4_pd(_mm512_castps_pd(a.v), 1)));
+#else
+  const __m256 x = _mm256_max_ps(a.lo, a.hi);
+#endif
+  const __m128 y = _mm_max_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps(x, 1));
+  const __m128 z = _mm_max_ps(y, _mm_movehl_ps(y, y));
+  return _mm_cvtss_f32(_mm_max_ss(z, _mm_shuffle_ps(z, z, 1)));
+#else
+  float m = a.v[0];
+  for (int i = 1; i < 16; ++i) m = a.v[i] > m ? a.v[i] : m;
   return m;
+#endif
 }
 
 }  // namespace quads::kernels::QUADS_ISA
