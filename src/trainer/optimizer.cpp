@@ -1,0 +1,91 @@
+#include "trainer/optimizer.h"
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+namespace quads {
+namespace {
+constexpr int64_t kChunk = int64_t{1} << 15;  // elements of a task
+int64_t chunks_of(int64_t n) { return (n + kChunk - 1) / kChunk; }
+}  // namespace
+
+Optimizer::Optimizer(Parameters& parameters, const AdamwOptions& options)
+    : parameters_(parameters),
+      options_(options),
+      master_(parameters.layout().total),
+      m_(parameters.layout().total),
+      v_(parameters.layout().total),
+      grads_(parameters.layout().total) {
+  for (int64_t i = 0; i < master_.size(); ++i) master_[i] = to_float(parameters.values()[i]);
+}
+
+void Optimizer::clear_grads(const kernels::CpuContext& context) {
+  context.parallel_for(chunks_of(grads_.size()), [&](int64_t c, int) {
+    const int64_t begin = c * kChunk;
+    std::fill_n(grads_.data() + begin, std::min(kChunk, grads_.size() - begin), 0.0F);
+  });
+}
+
+Optimizer::Result Optimizer::step(const kernels::CpuContext& context, float lr,
+                                  float grad_scale) {
+  // The norm: a fixed cut into chunks, summed in order.
+  std::vector<double> squares(static_cast<size_t>(chunks_of(grads_.size())));
+  context.parallel_for(std::ssize(squares), [&](int64_t c, int) {
+    const int64_t begin = c * kChunk;
+    squares[static_cast<size_t>(c)] = context.rows().sum_of_squares(
+        grads_.data() + begin, std::min(kChunk, grads_.size() - begin));
+  });
+  double sum = 0.0;
+  for (double s : squares) sum += s;
+  const double norm = std::sqrt(sum) * grad_scale;
+  if (!std::isfinite(norm)) {
+    clear_grads(context);
+    return {norm, false};
+  }
+  double scale = grad_scale;
+  if (options_.max_grad_norm > 0 && norm > options_.max_grad_norm) {
+    scale *= options_.max_grad_norm / norm;
+  }
+  ++updates_;
+  const auto t = static_cast<double>(updates_);
+  kernels::AdamwParams params{};
+  params.lr = lr;
+  params.beta1 = options_.beta1;
+  params.beta2 = options_.beta2;
+  params.eps = options_.eps;
+  params.grad_scale = static_cast<float>(scale);
+  params.bias_correction1 = static_cast<float>(1.0 - std::pow(double{options_.beta1}, t));
+  params.bias_correction2 = static_cast<float>(1.0 - std::pow(double{options_.beta2}, t));
+
+  struct Task {
+    int64_t begin, count;
+    bool decay;
+  };
+  std::vector<Task> tasks;
+  for (const Parameter& p : parameters_.layout().parameters) {
+    for (int64_t b = 0; b < p.size(); b += kChunk) {
+      tasks.push_back({p.offset + b, std::min(kChunk, p.size() - b), !p.vector});
+    }
+  }
+  context.parallel_for(std::ssize(tasks), [&](int64_t i, int) {
+    const Task& task = tasks[static_cast<size_t>(i)];
+    kernels::AdamwParams local = params;
+    local.weight_decay = task.decay ? options_.weight_decay : 0.0F;
+    const int64_t at = task.begin;
+    Bf16* values = parameters_.values() + at;
+    context.rows().adamw(task.count, local, grads_.data() + at, master_.data() + at,
+                         m_.data() + at, v_.data() + at, values);
+    if (options_.bf16_masters) {
+      for (int64_t j = 0; j < task.count; ++j) master_[at + j] = to_float(values[j]);
+    }
+  });
+  clear_grads(context);
+  return {norm, true};
+}
+
+void Optimizer::publish() {
+  for (int64_t i = 0; i < master_.size(); ++i) parameters_.values()[i] = to_bf16(master_[i]);
+}
+
+}  // namespace quads
