@@ -43,6 +43,7 @@ struct AdamwParams {
 struct RowKernels {
   /// out[r, i] = bf16(x[r, i] * inv_rms[r] * weight[i] * out_scale),
   /// inv_rms = 1 / sqrt(mean(x^2) + eps); the products in this order. inv_rms [rows] may be null.
+  /// The mean: 16-lane chains of fused multiply-adds over the row, the tree, divided by float(d).
   void (*rmsnorm)(const float* x, int64_t ldx, int64_t rows, int64_t d, const Bf16* weight,
                   float eps, float out_scale, Bf16* out, int64_t ldo, float* inv_rms);
   /// dx += and dweight[d] +=, from dout FP32 (gradient of the unscaled output).
@@ -52,9 +53,10 @@ struct RowKernels {
 
   /// One row of `heads` vectors of head_dim: optional RMS norm of each (weight [head_dim]; null:
   /// none), then rotate-half RoPE with cos, sin [head_dim / 2] of the row's position, then BF16.
+  /// A pair (a, b) = (y[i], y[i + head_dim / 2]) becomes fma(-b, sin, a * cos), fma(a, sin, b * cos).
   void (*qk_norm_rope)(const float* in, int64_t heads, int64_t head_dim, const Bf16* weight,
                        float eps, const float* cos, const float* sin, Bf16* out);
-  /// din = (not +=) from dout; dweight [head_dim] += (null if there is no norm).
+  /// din = (not +=; may be dout itself) from dout; dweight [head_dim] += (null if there is no norm).
   void (*qk_norm_rope_backward)(const float* in, int64_t heads, int64_t head_dim,
                                 const Bf16* weight, float eps, const float* cos, const float* sin,
                                 const float* dout, float* din, float* dweight);
