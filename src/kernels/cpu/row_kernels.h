@@ -36,7 +36,7 @@ struct SamplingParams {
 
 struct AdamwParams {
   float lr, beta1, beta2, eps, weight_decay;
-  float grad_scale;                        // clipping factor times 1 / normaliser
+  float grad_scale;                          // clipping factor times 1 / normaliser
   float bias_correction1, bias_correction2;  // 1 - beta^t
 };
 
@@ -53,10 +53,12 @@ struct RowKernels {
 
   /// One row of `heads` vectors of head_dim: optional RMS norm of each (weight [head_dim]; null:
   /// none), then rotate-half RoPE with cos, sin [head_dim / 2] of the row's position, then BF16.
-  /// A pair (a, b) = (y[i], y[i + head_dim / 2]) becomes fma(-b, sin, a * cos), fma(a, sin, b * cos).
+  /// A pair (a, b) = (y[i], y[i + head_dim / 2]) becomes fma(-b, sin, a * cos), fma(a, sin, b *
+  /// cos).
   void (*qk_norm_rope)(const float* in, int64_t heads, int64_t head_dim, const Bf16* weight,
                        float eps, const float* cos, const float* sin, Bf16* out);
-  /// din = (not +=; may be dout itself) from dout; dweight [head_dim] += (null if there is no norm).
+  /// din = (not +=; may be dout itself) from dout; dweight [head_dim] += (null if there is no
+  /// norm).
   void (*qk_norm_rope_backward)(const float* in, int64_t heads, int64_t head_dim,
                                 const Bf16* weight, float eps, const float* cos, const float* sin,
                                 const float* dout, float* din, float* dweight);
@@ -94,8 +96,7 @@ struct RowKernels {
                 const int32_t* forced, int32_t* ids, float* weights);
   /// dlogits [rows, experts] (overwritten) from dweights [rows, top_k].
   void (*route_backward)(const float* logits, int64_t rows, int64_t experts, int64_t top_k,
-                         bool normalise, const int32_t* ids, const float* dweights,
-                         float* dlogits);
+                         bool normalise, const int32_t* ids, const float* dweights, float* dlogits);
 
   /// log(sum(exp(inv_temperature * z))) of one row.
   float (*log_sum_exp)(const float* z, int64_t n, float inv_temperature);
