@@ -19,16 +19,16 @@ namespace quads {
 /// `special` ones, which may be any text ("<pad>") and are matched before characters, the longest
 /// first.
 struct CharacterVocabulary {
-  std::vector<std::string> tokens;
-  std::vector<std::string> special;  // those of `tokens` to match as a whole
-  std::optional<std::string> eos;    // one of `tokens`
-  std::optional<std::string> pad;    // one of `tokens`
+  std::vector<std::string> tokens{};
+  std::vector<std::string> special{};  // those of `tokens` to match as a whole
+  std::optional<std::string> eos{};    // one of `tokens`
+  std::optional<std::string> pad{};    // one of `tokens`
 };
 
 /// The names of end and padding token that stand beside a tokenizer.json.
 struct SpecialTokens {
-  std::optional<std::string> eos;
-  std::optional<std::string> pad;
+  std::optional<std::string> eos{};
+  std::optional<std::string> pad{};
 };
 
 /// Reads a tokenizer.json of the WordLevel model with a pre-tokenizer that splits between all

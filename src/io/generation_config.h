@@ -10,12 +10,12 @@
 namespace quads {
 
 struct GenerationConfig {
-  std::vector<int32_t> eos_token_ids;
-  std::optional<int32_t> bos_token_id;
-  std::optional<int32_t> pad_token_id;
-  std::optional<double> temperature;  // > 0
-  std::optional<double> top_p;        // in (0, 1]
-  std::optional<int64_t> top_k;       // >= 0; 0 is no limit
+  std::vector<int32_t> eos_token_ids{};
+  std::optional<int32_t> bos_token_id{};
+  std::optional<int32_t> pad_token_id{};
+  std::optional<double> temperature{};  // > 0
+  std::optional<double> top_p{};        // in (0, 1]
+  std::optional<int64_t> top_k{};       // >= 0; 0 is no limit
 
   friend bool operator==(const GenerationConfig&, const GenerationConfig&) = default;
 };

@@ -20,6 +20,9 @@ std::string without_tag(const std::string& message) {
 Json parse_json(std::string_view text, const std::string& where, const JsonLimits& limits) {
   require(text.size() <= limits.max_bytes, "{}: {} bytes of JSON, more than the {} allowed here",
           where, text.size(), limits.max_bytes);
+  // The parser takes a NUL byte for the end of the text and would ignore what follows it.
+  require(text.find('\0') == std::string_view::npos, "{}: not valid JSON: it has a NUL byte",
+          where);
   std::vector<std::unordered_set<std::string>> keys;  // of the open objects; empty sets for arrays
   size_t num_values = 0;
   const auto check = [&](int /*depth*/, Json::parse_event_t event, Json& parsed) {

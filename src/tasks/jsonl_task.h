@@ -13,9 +13,9 @@
 namespace quads {
 
 struct JsonlOptions {
-  std::filesystem::path train;  // may be empty if only evaluated
-  std::filesystem::path eval;   // may be empty
-  std::string stop;             // taken off the response's end before it is compared
+  std::filesystem::path train{};  // may be empty if only evaluated
+  std::filesystem::path eval{};   // may be empty
+  std::string stop{};             // taken off the response's end before it is compared
 };
 
 /// Each line of a file is {"prompt": "...", "label": "..."}, as slime writes it; other keys are

@@ -1,0 +1,207 @@
+// config.json and generation_config.json: variants that load, and those that are refused.
+#include <gtest/gtest.h>
+
+#include "io/generation_config.h"
+#include "io/model_config.h"
+#include "test_files.h"
+
+namespace quads {
+namespace {
+
+Json moe_json() {
+  return parse_json(R"({
+    "architectures": ["Qwen3MoeForCausalLM"], "model_type": "qwen3_moe", "vocab_size": 151936,
+    "hidden_size": 2048, "intermediate_size": 6144, "num_hidden_layers": 48,
+    "num_attention_heads": 32, "num_key_value_heads": 4, "head_dim": 128,
+    "max_position_embeddings": 40960, "moe_intermediate_size": 768, "num_experts": 128,
+    "num_experts_per_tok": 8, "norm_topk_prob": true, "decoder_sparse_step": 1,
+    "mlp_only_layers": [], "rms_norm_eps": 1e-06, "rope_theta": 1000000.0, "rope_scaling": null,
+    "tie_word_embeddings": false, "attention_bias": false, "attention_dropout": 0.0,
+    "hidden_act": "silu", "use_sliding_window": false, "sliding_window": null,
+    "max_window_layers": 48, "bos_token_id": 151643, "eos_token_id": 151645,
+    "initializer_range": 0.02, "output_router_logits": false, "router_aux_loss_coef": 0.001,
+    "torch_dtype": "bfloat16", "transformers_version": "4.51.0", "use_cache": true})",
+                    "config.json");
+}
+
+// The error of moe_json() with `change` merged into it; null removes nothing but sets null.
+std::string error_with(const Json& change) {
+  Json json = moe_json();
+  json.update(change);
+  return error_of([&] { model_config_from_json(json, "config.json"); });
+}
+
+ModelConfig load_with(const Json& change) {
+  Json json = moe_json();
+  json.update(change);
+  return model_config_from_json(json, "config.json");
+}
+
+TEST(ModelConfig, ReadsAPublishedQwen3Moe) {
+  const ModelConfig config = model_config_from_json(moe_json(), "config.json");
+  EXPECT_EQ(config.architecture, Architecture::kQwen3Moe);
+  EXPECT_EQ(config.num_experts, 128);
+  EXPECT_EQ(config.num_experts_per_tok, 8);
+  EXPECT_TRUE(config.norm_topk_prob);
+  EXPECT_EQ(config.head_dim, 128);
+  EXPECT_EQ(config.rope_theta, 1e6);
+  EXPECT_EQ(config.eos_token_ids, std::vector<int32_t>{151645});
+  EXPECT_EQ(config.bos_token_id, 151643);
+  EXPECT_FALSE(config.pad_token_id.has_value());
+}
+
+TEST(ModelConfig, RoundTripsThroughAFile) {
+  const TempDir dir;
+  ModelConfig config = load_with({{"mlp_only_layers", {0, 3}},
+                                  {"decoder_sparse_step", 2},
+                                  {"eos_token_id", {5, 6}},
+                                  {"pad_token_id", 0},
+                                  {"tie_word_embeddings", true},
+                                  {"bos_token_id", nullptr}});
+  save_model_config(config, dir.path());
+  EXPECT_EQ(load_model_config(dir.path()), config);
+
+  config.architecture = Architecture::kQwen3;
+  config.num_experts = config.num_experts_per_tok = config.moe_intermediate_size = 0;
+  config.norm_topk_prob = false;
+  config.decoder_sparse_step = 1;
+  config.mlp_only_layers = {};
+  save_model_config(config, dir.path());
+  EXPECT_EQ(load_model_config(dir.path()), config);
+
+  config.head_dim = 0;
+  expect_contains(error_of([&] { save_model_config(config, dir.path()); }), "head_dim = 0");
+}
+
+TEST(ModelConfig, SparseLayersFollowTransformersRule) {
+  ModelConfig config = load_with({{"decoder_sparse_step", 2}, {"mlp_only_layers", {3}}});
+  const std::vector<bool> expected = {false, true, false, false, false, true};
+  for (int64_t layer = 0; layer < 6; ++layer) {
+    EXPECT_EQ(config.is_sparse(layer), expected[static_cast<size_t>(layer)]) << layer;
+  }
+  config.num_experts = 0;
+  EXPECT_FALSE(config.is_sparse(1));
+}
+
+TEST(ModelConfig, ReadsBothFormsOfTheRopeBase) {
+  Json json = moe_json();
+  json.erase("rope_theta");
+  json["rope_parameters"] = {{"rope_type", "default"}, {"rope_theta", 5e5}};
+  EXPECT_EQ(model_config_from_json(json, "c").rope_theta, 5e5);
+  json["rope_theta"] = 5e5;
+  EXPECT_EQ(model_config_from_json(json, "c").rope_theta, 5e5);
+  json["rope_theta"] = 1e6;
+  expect_contains(error_of([&] { model_config_from_json(json, "c"); }), "contradicts");
+  json.erase("rope_theta");
+  json.erase("rope_parameters");
+  expect_contains(error_of([&] { model_config_from_json(json, "c"); }), "gives the RoPE base");
+}
+
+TEST(ModelConfig, RefusesAnyRopeScaling) {
+  expect_contains(error_with({{"rope_scaling", {{"type", "yarn"}, {"factor", 4.0}}}}), "'yarn'");
+  expect_contains(error_with({{"rope_scaling", {{"rope_type", "linear"}, {"factor", 2.0}}}}),
+                  "'linear'");
+  expect_contains(
+      error_with({{"rope_parameters", {{"rope_type", "default"}, {"partial_rotary_factor", 0.5}}}}),
+      "partial_rotary_factor = 0.5");
+  EXPECT_NO_THROW(load_with({{"rope_scaling", {{"rope_type", "default"}}}}));
+}
+
+TEST(ModelConfig, AcceptsTheNewNameOfTheNumberOfExperts) {
+  Json json = moe_json();
+  json.erase("num_experts");
+  json["num_local_experts"] = 64;
+  EXPECT_EQ(model_config_from_json(json, "c").num_experts, 64);
+  json["num_experts"] = 128;
+  expect_contains(error_of([&] { model_config_from_json(json, "c"); }), "contradicts");
+}
+
+TEST(ModelConfig, DefaultHeadDimIsThatOfTransformers) {
+  Json json = moe_json();
+  json.erase("head_dim");
+  EXPECT_EQ(model_config_from_json(json, "c").head_dim, 64);
+  json["architectures"] = {"Qwen3ForCausalLM"};
+  json["model_type"] = "qwen3";
+  EXPECT_EQ(model_config_from_json(json, "c").head_dim, 128);
+}
+
+TEST(ModelConfig, RefusesOtherArchitecturesByName) {
+  expect_contains(error_with({{"architectures", {"LlamaForCausalLM"}}}), "'LlamaForCausalLM'");
+  expect_contains(error_with({{"model_type", "mixtral"}}), "'mixtral'");
+  expect_contains(error_with({{"architectures", {"Qwen3ForCausalLM"}}}), "not supported");
+  expect_contains(error_with({{"architectures", {"A", "B"}}}), "2 classes instead of one");
+  Json json = moe_json();
+  json.erase("model_type");
+  EXPECT_NO_THROW(model_config_from_json(json, "c"));
+  json.erase("architectures");
+  expect_contains(error_of([&] { model_config_from_json(json, "c"); }), "neither");
+}
+
+TEST(ModelConfig, RefusesKeysThatWouldChangeTheArithmetic) {
+  expect_contains(error_with({{"attention_bias", true}}), "'attention_bias' = true");
+  expect_contains(error_with({{"attention_dropout", 0.1}}), "'attention_dropout' = 0.1");
+  expect_contains(error_with({{"hidden_act", "gelu"}}), "'hidden_act' = \"gelu\"");
+  expect_contains(error_with({{"use_sliding_window", true}}), "'use_sliding_window' = true");
+  expect_contains(error_with({{"layer_types", {"full_attention", "sliding_attention"}}}),
+                  "'sliding_attention'");
+  expect_contains(error_with({{"quantization_config", {{"quant_method", "fp8"}}}}),
+                  "'quantization_config'");
+  expect_contains(error_with({{"shared_expert_intermediate_size", 512}}),
+                  "'shared_expert_intermediate_size' = 512");
+  EXPECT_NO_THROW(
+      load_with({{"a_new_switch", false}, {"another", nullptr}, {"list", Json::array()}}));
+}
+
+TEST(ModelConfig, RefusesSizesThatDoNotGoTogether) {
+  const std::vector<std::pair<Json, std::string>> cases = {
+      {{{"num_key_value_heads", 5}}, "num_attention_heads = 32 is not a multiple"},
+      {{{"num_attention_heads", 0}}, "num_attention_heads = 0"},
+      {{{"hidden_size", -1}}, "hidden_size = -1"},
+      {{{"vocab_size", 4294967296}}, "vocab_size = 4294967296"},
+      {{{"vocab_size", 1e5}}, "not an integer"},
+      {{{"head_dim", 127}}, "head_dim = 127 is odd"},
+      {{{"num_hidden_layers", nullptr}}, "'num_hidden_layers' is missing"},
+      {{{"num_experts_per_tok", 129}}, "num_experts_per_tok = 129 is not in 1..num_experts = 128"},
+      {{{"num_experts_per_tok", 0}}, "num_experts_per_tok = 0"},
+      {{{"num_experts", -1}}, "num_experts = -1"},
+      {{{"moe_intermediate_size", 0}}, "moe_intermediate_size = 0"},
+      {{{"decoder_sparse_step", 0}}, "decoder_sparse_step = 0"},
+      {{{"mlp_only_layers", {48}}}, "mlp_only_layers holds 48"},
+      {{{"rms_norm_eps", 0}}, "rms_norm_eps = 0"},
+      {{{"rope_theta", -1.0}}, "rope_theta = -1"},
+      {{{"eos_token_id", 151936}}, "eos_token_id = 151936 is not in the vocabulary of 151936"},
+      {{{"eos_token_id", {1, -1}}}, "eos_token_id = -1"},
+      {{{"pad_token_id", 200000}}, "pad_token_id = 200000"},
+      {{{"norm_topk_prob", 1}}, "not true or false"},
+  };
+  for (const auto& [change, message] : cases) {
+    expect_contains(error_with(change), message);
+  }
+  expect_contains(error_of([&] { model_config_from_json(Json::array(), "c"); }), "not an object");
+}
+
+TEST(GenerationConfig, RoundTripsAndIsOptional) {
+  const TempDir dir;
+  EXPECT_FALSE(load_generation_config(dir.path()).has_value());
+  const GenerationConfig config{
+      .eos_token_ids = {3, 4}, .bos_token_id = 1, .temperature = 0.6, .top_p = 0.95, .top_k = 20};
+  save_generation_config(config, dir.path());
+  EXPECT_EQ(load_generation_config(dir.path()), config);
+  write_text(dir / "generation_config.json", R"({"eos_token_id": 7, "repetition_penalty": 1.0})");
+  EXPECT_EQ(load_generation_config(dir.path())->eos_token_ids, std::vector<int32_t>{7});
+}
+
+TEST(GenerationConfig, RefusesValuesOutOfRange) {
+  const TempDir dir;
+  const auto message = [&](const std::string& text) {
+    write_text(dir / "generation_config.json", text);
+    return error_of([&] { load_generation_config(dir.path()); });
+  };
+  expect_contains(message(R"({"temperature": 0})"), "temperature = 0");
+  expect_contains(message(R"({"top_p": 1.5})"), "top_p = 1.5");
+  expect_contains(message(R"({"top_k": -1})"), "top_k = -1");
+  expect_contains(message(R"({"eos_token_id": "x"})"), "'eos_token_id': \"x\"");
+}
+
+}  // namespace
+}  // namespace quads
