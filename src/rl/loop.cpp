@@ -1,0 +1,527 @@
+#include "rl/loop.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <limits>
+#include <numeric>
+
+#include "base/error.h"
+#include "io/generation_config.h"
+#include "io/jsonl_writer.h"
+#include "report/jsonl_sink.h"
+#include "report/tensorboard_sink.h"
+#include "rl/estimators.h"
+#include "rl/gap.h"
+#include "rollout/rac_calibration.h"
+#include "trainer/checkpoint.h"
+
+namespace quads {
+namespace {
+
+double seconds() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch())
+      .count();
+}
+
+constexpr float kNoReward = std::numeric_limits<float>::quiet_NaN();
+
+double mean_of(std::span<const float> values) {
+  double sum = 0;
+  for (float v : values) sum += v;
+  return values.empty() ? 0 : sum / static_cast<double>(values.size());
+}
+
+double std_of(std::span<const float> values) {
+  if (values.size() < 2) return 0;
+  const double mean = mean_of(values);
+  double sum = 0;
+  for (float v : values) sum += (v - mean) * (v - mean);
+  return std::sqrt(sum / static_cast<double>(values.size() - 1));
+}
+
+TrainSequence sequence_of(const std::vector<int32_t>& tokens, const Sample& sample, bool replay) {
+  return {.tokens = tokens,
+          .prompt_length = std::ssize(sample.prompt),
+          .routing = replay ? std::span<const int32_t>(sample.routing)
+                            : std::span<const int32_t>()};
+}
+
+void check(const RlOptions& o) {
+  const bool shared = o.trainer_kernels == TrainerKernels::kShared;
+  require(shared || o.recipe.trainer.rac.ratio == 0,
+          "recipe {}: a trainer that replays residual compensation needs --trainer-kernels shared",
+          o.recipe.name);
+  require(o.num_rollout >= 0 && o.rollout_batch_size >= 1 && o.n_samples_per_prompt >= 1 &&
+              o.max_response_len >= 1,
+          "a step needs at least one prompt, one sample and one token, got {}, {} and {}",
+          o.rollout_batch_size, o.n_samples_per_prompt, o.max_response_len);
+  const int64_t samples = o.rollout_batch_size * o.n_samples_per_prompt;
+  if (o.global_batch_size > 0) {
+    require(samples % o.global_batch_size == 0 &&
+                o.global_batch_size % o.n_samples_per_prompt == 0,
+            "--global-batch-size {} must divide the rollout's {} samples into whole groups of {}",
+            o.global_batch_size, samples, o.n_samples_per_prompt);
+  }
+  const bool truncated = o.sampling.top_k > 0 || o.sampling.top_p < 1.0F;
+  require(!truncated || o.allow_truncated_sampling,
+          "training on top-k or top-p samples biases the policy ratio, since log-probs are over "
+          "the whole vocabulary: give --allow-truncated-sampling to do it all the same");
+  require(o.sampling.temperature > 0, "--rollout-temperature must be positive to train, got {}",
+          o.sampling.temperature);
+  require(o.loss.correction.kind == CorrectionKind::kNone ||
+              o.old_logprobs == OldLogprobs::kRecomputed,
+          "a correction weighs the trainer's old log-probs against the rollout's: it needs "
+          "--old-logprobs recomputed");
+}
+
+}  // namespace
+
+struct RlRun::Scored {
+  Rollout rollout;
+  std::vector<Problem> problems;        // one a prompt
+  std::vector<std::string> texts;       // decoded responses, one a sample
+  std::vector<float> rewards;           // as the task gave them
+  std::vector<float> shaped;            // with the length penalty
+};
+
+EvalResult evaluate(Engine& engine, const Task& task, const Tokenizer& tokenizer,
+                    int64_t problems, const GenerateOptions& options) {
+  const int64_t available = task.num_eval_problems();
+  const int64_t count = problems > 0 ? std::min(problems, available) : available;
+  require(count > 0, "the task has no evaluation problems");
+  std::vector<Request> requests;
+  std::vector<Problem> chosen;
+  for (int64_t i = 0; i < count; ++i) {
+    chosen.push_back(task.eval_problem(i));
+    requests.push_back({.prompt_index = i,
+                        .prompt = tokenizer.encode(chosen.back().prompt),
+                        .n_samples = 1});
+  }
+  const std::vector<Sample> samples = engine.generate(requests, options);
+  EvalResult result;
+  result.problems = count;
+  for (size_t i = 0; i < samples.size(); ++i) {
+    result.correct += task.reward(chosen[i], tokenizer.decode(samples[i].response)) >= 1.0;
+  }
+  const double p = static_cast<double>(result.correct) / static_cast<double>(count);
+  result.pass_at_1 = p;
+  result.standard_error =
+      count > 1 ? std::sqrt(p * (1 - p) / static_cast<double>(count - 1)) : 0.0;
+  return result;
+}
+
+RlRun::RlRun(kernels::CpuRuntime& runtime, Parameters& policy, const Task& task,
+             const Tokenizer& tokenizer, std::vector<int32_t> stop_tokens,
+             const RlOptions& options, const MakeBlocks& aten_blocks)
+    : runtime_(runtime),
+      policy_(policy),
+      task_(task),
+      tokenizer_(tokenizer),
+      stop_tokens_(std::move(stop_tokens)),
+      options_(options) {
+  check(options_);
+  const bool shared = options_.trainer_kernels == TrainerKernels::kShared;
+  const kernels::CpuContext context = runtime_.context();
+  if (options_.global_batch_size == 0) {
+    options_.global_batch_size = options_.rollout_batch_size * options_.n_samples_per_prompt;
+  }
+  if (shared) {
+    trainer_model_ = std::make_unique<PackedModel>(
+        policy_, PackedModel::Options{.precision = options_.recipe.trainer,
+                                      .scope = options_.scope,
+                                      .with_transposes = true});
+  }
+  rollout_model_ = std::make_unique<PackedModel>(
+      policy_, PackedModel::Options{.precision = options_.recipe.rollout,
+                                    .scope = options_.scope,
+                                    .share = trainer_model_.get()});
+  if (options_.recipe.rollout.rac.ratio > 0) masks_ = full_masks(*rollout_model_);
+  if (trainer_model_) trainer_model_->refresh(context, masks_);
+  rollout_model_->refresh(context, masks_);
+  residual_sums_ = std::make_unique<ResidualSums>(*rollout_model_, runtime_.num_threads());
+  engine_ = std::make_unique<Engine>(
+      runtime_, *rollout_model_,
+      Engine::Options{.max_running = options_.max_running, .kv_memory = options_.kv_memory});
+  weight_sync_ = std::make_unique<WeightSync>(policy_, *rollout_model_);
+
+  std::function<void()> update_weights;
+  if (shared) {
+    shared_blocks_ = std::make_unique<CpuBlocks>(context, *trainer_model_);
+    update_weights = [this, context] { trainer_model_->refresh(context, masks_); };
+  } else {
+    foreign_ = aten_blocks(policy_, context);
+    foreign_.refresh();
+    update_weights = foreign_.refresh;
+  }
+  Trainer::Options trainer = options_.trainer;
+  trainer.temperature = options_.sampling.temperature;
+  trainer_ = std::make_unique<Trainer>(context, policy_,
+                                       shared ? *trainer_model_ : *rollout_model_,
+                                       shared ? *shared_blocks_ : *foreign_.blocks,
+                                       std::move(update_weights), trainer);
+  if (options_.loss.kl_coef > 0) {
+    reference_ = std::make_unique<Parameters>(policy_.config());
+    std::copy_n(policy_.values(), policy_.layout().total, reference_->values());
+    reference_model_ = std::make_unique<PackedModel>(*reference_, PackedModel::Options{});
+    reference_model_->refresh(context, {});
+    reference_blocks_ = std::make_unique<CpuBlocks>(context, *reference_model_);
+  }
+  // The first masks: what compensating everything leaves to be compensated on the first prompts.
+  const Rac& rac = options_.recipe.rollout.rac;
+  if (rac.ratio > 0 && rac.ratio < 1) {
+    std::vector<Problem> problems;
+    const std::atomic<bool> never{false};
+    residual_sums_->clear();
+    generate(0, options_.rollout_batch_size, problems, never, residual_sums_.get());
+    masks_ = select_masks(residual_sums_->totals(), rac);
+    if (trainer_model_) trainer_model_->refresh(context, masks_);
+    rollout_model_->refresh(context, masks_);
+  }
+}
+
+RlRun::~RlRun() = default;
+
+Rollout RlRun::generate(int64_t first_prompt, int64_t count, std::vector<Problem>& problems,
+                        const std::atomic<bool>& stop, ResidualSums* sums) {
+  std::vector<Request> requests;
+  for (int64_t i = 0; i < count; ++i) {
+    problems.push_back(task_.train_problem(options_.seed, first_prompt + i));
+    requests.push_back({.prompt_index = first_prompt + i,
+                        .prompt = tokenizer_.encode(problems.back().prompt),
+                        .n_samples = static_cast<int32_t>(options_.n_samples_per_prompt)});
+  }
+  GenerateOptions generate;
+  generate.sampling = options_.sampling;
+  generate.seed = options_.rollout_seed;
+  generate.max_new_tokens = options_.max_response_len;
+  generate.stop_tokens = stop_tokens_;
+  generate.record_routing = options_.routing_replay;
+  generate.residual_sums = sums;
+  generate.cancel = &stop;
+  Rollout rollout;
+  rollout.samples = engine_->generate(requests, generate);
+  rollout.policy_version = weight_sync_->policy_version();
+  rollout.masks = masks_;
+  if (sums) rollout.residual_sums = sums->totals();
+  return rollout;
+}
+
+bool RlRun::make_rollout(Scored& scored, const std::atomic<bool>& stop, MetricsRow& row) {
+  const double start = seconds();
+  double reward_seconds = 0;
+  int64_t tokens = 0, truncated = 0, sampled = 0, sampled_prompts = 0;
+  residual_sums_->clear();
+  const int64_t n = options_.n_samples_per_prompt;
+  int64_t wanted = options_.rollout_batch_size;
+  for (int64_t round = 0; wanted > 0; ++round) {
+    std::vector<Problem> problems;
+    Rollout part = generate(next_prompt_, wanted, problems, stop, residual_sums_.get());
+    if (stop) return false;
+    next_prompt_ += wanted;
+    sampled_prompts += wanted;
+    const double scoring = seconds();
+    std::vector<std::string> texts;
+    std::vector<float> rewards;
+    for (size_t i = 0; i < part.samples.size(); ++i) {
+      const Sample& sample = part.samples[i];
+      tokens += std::ssize(sample.response);
+      truncated += sample.finish == FinishReason::kLength;
+      ++sampled;
+      texts.push_back(tokenizer_.decode(sample.response));
+      rewards.push_back(static_cast<float>(
+          task_.reward(problems[i / static_cast<size_t>(n)], texts.back())));
+    }
+    reward_seconds += seconds() - scoring;
+    const bool last_round =
+        !options_.dynamic_sampling || round + 1 == options_.dynamic_sampling_max_rounds;
+    for (int64_t p = 0; p < std::ssize(problems); ++p) {
+      const auto begin = static_cast<size_t>(p * n), end = static_cast<size_t>((p + 1) * n);
+      const std::span<const float> group(rewards.data() + begin, end - begin);
+      // In the last round what is missing is filled with what there is.
+      const int64_t left = std::ssize(problems) - p;
+      if (!last_round && !group_is_informative(group)) continue;
+      if (last_round && options_.dynamic_sampling && left > wanted &&
+          !group_is_informative(group)) {
+        continue;
+      }
+      scored.problems.push_back(problems[static_cast<size_t>(p)]);
+      for (size_t i = begin; i < end; ++i) {
+        scored.rollout.samples.push_back(std::move(part.samples[i]));
+        scored.texts.push_back(std::move(texts[i]));
+        scored.rewards.push_back(rewards[i]);
+      }
+      --wanted;
+    }
+    scored.rollout.policy_version = part.policy_version;
+    scored.rollout.masks = std::move(part.masks);
+    scored.rollout.residual_sums = std::move(part.residual_sums);
+  }
+  scored.shaped = scored.rewards;
+  if (options_.overlong_cache > 0) {
+    for (size_t i = 0; i < scored.shaped.size(); ++i) {
+      scored.shaped[i] += overlong_penalty(std::ssize(scored.rollout.samples[i].response),
+                                           options_.max_response_len, options_.overlong_cache);
+    }
+  }
+  const double elapsed = seconds() - start - reward_seconds;
+  row.set("reward/mean", mean_of(scored.rewards));
+  row.set("reward/std", std_of(scored.rewards));
+  row.set("rollout/response_length", static_cast<double>(tokens) / static_cast<double>(sampled));
+  row.set("rollout/truncated", static_cast<double>(truncated) / static_cast<double>(sampled));
+  if (options_.dynamic_sampling) {
+    row.set("rollout/prompts_sampled", sampled_prompts);
+  }
+  row.set("time/rollout", elapsed);
+  row.set("time/reward", reward_seconds);
+  row.set("perf/rollout_tokens_per_s", static_cast<double>(tokens) / elapsed);
+  const Rac& rac = options_.recipe.rollout.rac;
+  if (rac.ratio > 0) {
+    row.set("rac/ratio", rac.ratio);
+    row.set("rac/energy", covered_energy(scored.rollout.residual_sums, scored.rollout.masks));
+  }
+  return true;
+}
+
+void RlRun::train_on(const Scored& scored, MetricsRow& row) {
+  const double start = seconds();
+  const std::vector<Sample>& samples = scored.rollout.samples;
+  const std::vector<float> advantages =
+      group_advantages(scored.shaped, options_.n_samples_per_prompt, options_.advantages);
+
+  std::vector<std::vector<int32_t>> tokens;
+  std::vector<TrainSequence> sequences;
+  std::vector<int64_t> offsets = {0};  // of the samples in the concatenated targets
+  std::vector<float> rollout_logprobs;
+  int64_t rows = 0;
+  tokens.reserve(samples.size());
+  for (const Sample& sample : samples) {
+    std::vector<int32_t>& all = tokens.emplace_back(sample.prompt);
+    all.insert(all.end(), sample.response.begin(), sample.response.end());
+    sequences.push_back(sequence_of(all, sample, options_.routing_replay));
+    rollout_logprobs.insert(rollout_logprobs.end(), sample.logprobs.begin(),
+                            sample.logprobs.end());
+    offsets.push_back(std::ssize(rollout_logprobs));
+    rows += sequences.back().rows();
+  }
+
+  std::vector<float> recomputed, reference;
+  if (options_.old_logprobs == OldLogprobs::kRecomputed) {
+    recomputed = trainer_->logprobs(sequences);
+  }
+  if (reference_) reference = trainer_->logprobs(*reference_blocks_, sequences);
+  const std::vector<float>& old_logprobs = recomputed.empty() ? rollout_logprobs : recomputed;
+
+  // Zero by construction, so a difference is a fault of this program and not to be trained on.
+  const bool exact = options_.trainer_kernels == TrainerKernels::kShared &&
+                     options_.recipe.replays();
+  const auto demand_zero = [&](const GapMetrics& gap, std::string_view where) {
+    require(!exact || gap.max == 0,
+            "step {}: recipe {} replays the rollout, but {} differs by up to {} in log-prob; "
+            "please report this", step_, options_.recipe.name, where, gap.max);
+  };
+  if (options_.verify_interval > 0 && step_ % options_.verify_interval == 0) {
+    const GapMetrics gap = gap_metrics(
+        rollout_logprobs, recomputed.empty() ? trainer_->logprobs(sequences) : recomputed);
+    demand_zero(gap, "the whole rollout");
+    row.set("gap/verified_max", gap.max);
+  }
+
+  PolicyLossStats stats;
+  double loss_sum = 0, entropy_sum = 0, grad_norm_max = 0, last_lr = 0;
+  int64_t entropy_count = 0, skipped = 0;
+  const int64_t batch = options_.global_batch_size;
+  const int64_t batches = std::ssize(samples) / batch;
+  for (int64_t b = 0; b < batches; ++b) {
+    const int64_t first = b * batch;
+    const int64_t target_begin = offsets[static_cast<size_t>(first)];
+    const int64_t target_end = offsets[static_cast<size_t>(first + batch)];
+    const GlobalBatchSize global{target_end - target_begin, batch};
+    std::vector<float> first_logprobs;
+    const auto loss = [&](const MicroBatch& micro, std::span<float> dlogp) {
+      const auto count = micro.logprobs.size();
+      const auto at = static_cast<size_t>(offsets[static_cast<size_t>(first + micro.first)]);
+      const auto slice = [&](const std::vector<float>& all) {
+        return all.empty() ? std::span<const float>()
+                           : std::span<const float>(all).subspan(at, count);
+      };
+      std::vector<int32_t> sequence_offsets(micro.offsets.begin(), micro.offsets.end());
+      PolicyBatch policy;
+      policy.logprobs = micro.logprobs;
+      policy.old_logprobs = slice(old_logprobs);
+      if (!recomputed.empty()) policy.rollout_logprobs = slice(rollout_logprobs);
+      policy.ref_logprobs = slice(reference);
+      policy.sequence_advantages =
+          std::span<const float>(advantages)
+              .subspan(static_cast<size_t>(first + micro.first), micro.offsets.size() - 1);
+      policy.sequence_offsets = sequence_offsets;
+      const PolicyLoss result = policy_loss(policy, global, options_.loss);
+      std::ranges::copy(result.grad, dlogp.begin());
+      stats.merge(result.stats);
+      loss_sum += result.loss;
+      if (b == 0) {
+        first_logprobs.insert(first_logprobs.end(), micro.logprobs.begin(),
+                              micro.logprobs.end());
+      }
+      for (float e : micro.entropies) entropy_sum += e;
+      entropy_count += std::ssize(micro.entropies);
+    };
+    trainer_->accumulate(
+        std::span<const TrainSequence>(sequences)
+            .subspan(static_cast<size_t>(first), static_cast<size_t>(batch)),
+        loss);
+    if (b == 0) {
+      const GapMetrics gap = gap_metrics(
+          std::span<const float>(rollout_logprobs).first(first_logprobs.size()), first_logprobs);
+      demand_zero(gap, "the first mini-batch");
+      row.set("gap/max", gap.max);
+      row.set("gap/mean", gap.mean);
+      row.set("gap/p99", gap.p99);
+      row.set("gap/kl_k3", gap.kl_k3);
+      row.set("gap/ess", gap.ess);
+    }
+    last_lr = learning_rate(options_.lr, updates_);
+    const Optimizer::Result result = trainer_->update(static_cast<float>(last_lr));
+    ++updates_;
+    grad_norm_max = std::max(grad_norm_max, result.grad_norm);
+    skipped += !result.applied;
+  }
+  const double elapsed = seconds() - start;
+  row.set("train/loss", loss_sum / static_cast<double>(batches));
+  row.set("train/grad_norm", grad_norm_max);
+  row.set("train/clip_fraction", stats.clip_fraction());
+  row.set("train/entropy", entropy_sum / static_cast<double>(std::max<int64_t>(1, entropy_count)));
+  row.set("train/lr", last_lr);
+  row.set("train/approx_kl", stats.approx_kl());
+  if (options_.loss.kl_coef > 0) row.set("train/ref_kl", stats.ref_kl());
+  if (options_.loss.correction.kind != CorrectionKind::kNone) {
+    row.set("train/truncated_fraction", stats.truncated_fraction());
+    row.set("train/masked_fraction", stats.masked_fraction());
+  }
+  if (skipped > 0) row.set("train/skipped_updates", skipped);
+  row.set("time/train", elapsed);
+  row.set("perf/train_tokens_per_s", static_cast<double>(rows) / elapsed);
+}
+
+void RlRun::sync(const Scored& scored) {
+  const Rac& rac = options_.recipe.rollout.rac;
+  if (rac.ratio > 0 && rac.ratio < 1) {
+    masks_ = select_masks(scored.rollout.residual_sums, rac);
+    // A trainer that replays the rollout does so under the masks of the next one from here on.
+    if (trainer_model_ && options_.recipe.trainer.rac.ratio > 0) {
+      trainer_model_->refresh(runtime_.context(), masks_);
+    }
+  }
+  weight_sync_->sync(runtime_.context(), masks_);
+}
+
+EvalResult RlRun::evaluate_now(int64_t problems) {
+  GenerateOptions generate;
+  generate.sampling.temperature = static_cast<float>(options_.eval_temperature);
+  generate.seed = options_.rollout_seed ^ 0x65766131U;  // draws of their own
+  generate.max_new_tokens = options_.max_response_len;
+  generate.stop_tokens = stop_tokens_;
+  return evaluate(*engine_, task_, tokenizer_, problems, generate);
+}
+
+void RlRun::run(const std::filesystem::path& directory, const std::atomic<bool>& stop,
+                Progress& progress) {
+  std::filesystem::create_directories(directory);
+  JsonlSink jsonl(directory / "metrics.jsonl", step_);
+  TensorBoardSink tensorboard(directory, step_);
+  truncate_jsonl(directory / "samples.jsonl",
+                 [this](const Json& line) { return line.value("step", int64_t{-1}) < step_; });
+  JsonlWriter sample_log(directory / "samples.jsonl");
+  int64_t saved_at = step_;
+  while (step_ < options_.num_rollout && !stop) {
+    MetricsRow row(step_);
+    Scored scored;
+    const int64_t prompt_before = next_prompt_;
+    if (!make_rollout(scored, stop, row)) {
+      next_prompt_ = prompt_before;  // an interrupted rollout never happened
+      break;
+    }
+    train_on(scored, row);
+    const double sync_start = seconds();
+    sync(scored);
+    row.set("time/sync", seconds() - sync_start);
+
+    const bool last = step_ + 1 == options_.num_rollout;
+    const bool evaluates = last || (options_.eval_interval > 0 &&
+                                    (step_ + 1) % options_.eval_interval == 0);
+    ProgressFigures figures;
+    const auto figure = [&](const char* name, const char* key) {
+      for (const auto& [k, v] : row.values()) {
+        if (k == key) figures.emplace_back(name, format_figure(std::get<double>(v)));
+      }
+    };
+    if (evaluates && task_.num_eval_problems() > 0) {
+      const EvalResult result = evaluate_now(options_.eval_problems);
+      row.set("eval/pass@1", result.pass_at_1);
+      row.set("eval/pass@1_stderr", result.standard_error);
+      row.set("eval/problems", result.problems);
+    }
+    figure("reward", "reward/mean");
+    figure("gap", "gap/max");
+    figure("pass@1", "eval/pass@1");
+    for (int64_t i = 0; i < std::min(options_.log_samples, options_.rollout_batch_size); ++i) {
+      const auto index = static_cast<size_t>(i * options_.n_samples_per_prompt);
+      sample_log.write({{"step", step_},
+                        {"index", scored.rollout.samples[index].prompt_index},
+                        {"prompt", scored.problems[static_cast<size_t>(i)].prompt},
+                        {"response", scored.texts[index]},
+                        {"label", scored.problems[static_cast<size_t>(i)].label},
+                        {"reward", scored.rewards[index]}});
+    }
+    jsonl.write(row);
+    tensorboard.write(row);
+    ++step_;
+    if (last || (options_.save_interval > 0 && step_ % options_.save_interval == 0)) {
+      save(directory);
+      saved_at = step_;
+    }
+    progress.update(step_, figures);
+  }
+  if (saved_at != step_) save(directory);
+}
+
+void RlRun::save(const std::filesystem::path& directory) {
+  const Json state = {{"step", step_},
+                      {"updates", updates_},
+                      {"next_prompt", next_prompt_},
+                      {"optimizer_updates", trainer_->optimizer().updates()},
+                      {"policy_version", weight_sync_->policy_version()},
+                      {"recipe", options_.recipe.name}};
+  const auto add_files = [this](const std::filesystem::path& path) {
+    tokenizer_.save(path);
+    GenerationConfig generation;
+    generation.eos_token_ids = stop_tokens_;
+    generation.pad_token_id = policy_.config().pad_token_id;
+    save_generation_config(generation, path);
+  };
+  save_checkpoint(directory / "checkpoints", step_, policy_, trainer_->optimizer(), masks_, state,
+                  add_files, options_.keep_checkpoints);
+}
+
+bool RlRun::resume(const std::filesystem::path& directory) {
+  const auto checkpoint = newest_checkpoint(directory / "checkpoints");
+  if (!checkpoint) return false;
+  RacMasks masks;
+  const Json state = load_checkpoint(*checkpoint, policy_, trainer_->optimizer(), masks);
+  const std::string where = (*checkpoint / "trainer" / "state.json").string();
+  step_ = get<int64_t>(state, "step", where);
+  updates_ = get<int64_t>(state, "updates", where);
+  next_prompt_ = get<int64_t>(state, "next_prompt", where);
+  trainer_->optimizer().set_updates(get<int64_t>(state, "optimizer_updates", where));
+  weight_sync_->set_policy_version(get<int64_t>(state, "policy_version", where));
+  const auto recipe = get<std::string>(state, "recipe", where);
+  require(recipe == options_.recipe.name, "{}: the run's recipe is {}, not {}", where, recipe,
+          options_.recipe.name);
+  masks_ = masks;
+  if (trainer_model_) trainer_model_->refresh(runtime_.context(), masks_);
+  if (foreign_.refresh) foreign_.refresh();
+  rollout_model_->refresh(runtime_.context(), masks_);
+  return true;
+}
+
+}  // namespace quads

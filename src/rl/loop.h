@@ -1,0 +1,151 @@
+// The loop that ties everything: prompts -> rollout -> rewards -> advantages -> updates -> sync.
+#pragma once
+
+#include <atomic>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "io/tokenizer.h"
+#include "report/metrics.h"
+#include "report/progress.h"
+#include "rl/advantages.h"
+#include "rl/policy_loss.h"
+#include "rl/recipe.h"
+#include "rl/schedule.h"
+#include "rollout/engine.h"
+#include "rollout/weight_sync.h"
+#include "tasks/task.h"
+#include "trainer/trainer.h"
+
+namespace quads {
+
+enum class TrainerKernels { kShared, kAten };
+template <>
+inline constexpr std::array<std::pair<std::string_view, TrainerKernels>, 2> kNames<TrainerKernels>{
+    {{"shared", TrainerKernels::kShared}, {"aten", TrainerKernels::kAten}}};
+
+/// Where the old log-probs of the policy ratio come from: the rollout, or the trainer's forward
+/// before the first update on it.
+enum class OldLogprobs { kRollout, kRecomputed };
+template <>
+inline constexpr std::array<std::pair<std::string_view, OldLogprobs>, 2> kNames<OldLogprobs>{
+    {{"rollout", OldLogprobs::kRollout}, {"recomputed", OldLogprobs::kRecomputed}}};
+
+struct RlOptions {
+  Recipe recipe;
+  QuantizeScope scope;
+  TrainerKernels trainer_kernels = TrainerKernels::kShared;
+
+  // One rollout.
+  int64_t num_rollout = 250;           // steps
+  int64_t rollout_batch_size = 32;     // prompts
+  int64_t n_samples_per_prompt = 16;
+  int64_t max_response_len = 64;       // tokens
+  kernels::SamplingParams sampling;
+  uint64_t rollout_seed = 1;           // of sampling
+  uint64_t seed = 1;                   // of the problems drawn
+  bool allow_truncated_sampling = false;
+  int64_t max_running = 512;           // sequences decoded at once
+  int64_t kv_memory = int64_t{256} << 20;  // bytes
+
+  // Updates.
+  int64_t global_batch_size = 0;       // samples an update; 0: the whole rollout
+  LrSchedule lr;
+  Trainer::Options trainer;
+  AdvantageOptions advantages;
+  PolicyLossOptions loss;
+  OldLogprobs old_logprobs = OldLogprobs::kRollout;
+  bool dynamic_sampling = false;       // DAPO: only prompts whose samples differ in reward
+  int64_t dynamic_sampling_max_rounds = 8;
+  int64_t overlong_cache = 0;          // DAPO: tokens before the limit from which length costs
+  bool routing_replay = false;         // R3: the trainer takes the rollout's experts
+
+  // Checks, evaluation, checkpoints.
+  int64_t verify_interval = 50;        // steps between comparisons over the whole rollout; 0: never
+  int64_t eval_interval = 0;           // 0: at the end only
+  int64_t eval_problems = 0;           // 0: all
+  double eval_temperature = 1.0;
+  int64_t save_interval = 0;           // 0: at the end only
+  int64_t keep_checkpoints = 2;
+  int64_t log_samples = 4;             // written to samples.jsonl every step
+};
+
+/// pass@1 on evaluation problems.
+struct EvalResult {
+  double pass_at_1 = 0, standard_error = 0;
+  int64_t correct = 0, problems = 0;
+};
+
+/// Samples one response to each of the first `problems` evaluation problems and scores them.
+EvalResult evaluate(Engine& engine, const Task& task, const Tokenizer& tokenizer,
+                    int64_t problems, const GenerateOptions& options);
+
+/// A run in a directory. Its state between steps is (parameters, optimizer, masks, counters); all
+/// randomness is keyed by global indices, so a run that is stopped and resumed gives the same bits.
+class RlRun {
+ public:
+  /// `policy` is trained in place. Error on options that do not go together. `aten_blocks` makes the
+  /// trainer's blocks for trainer_kernels == kAten (the layer above links ATen, this one does not)
+  /// together with what refreshes them after an update.
+  struct ForeignBlocks {
+    std::unique_ptr<Blocks> blocks;
+    std::function<void()> refresh;
+  };
+  using MakeBlocks = std::function<ForeignBlocks(const Parameters&, const kernels::CpuContext&)>;
+  RlRun(kernels::CpuRuntime& runtime, Parameters& policy, const Task& task,
+        const Tokenizer& tokenizer, std::vector<int32_t> stop_tokens, const RlOptions& options,
+        const MakeBlocks& aten_blocks);
+  ~RlRun();
+
+  /// Steps from the present one to num_rollout, into `directory`: metrics.jsonl, TensorBoard events,
+  /// samples.jsonl, checkpoints/. Returns early, after saving, once `stop` is set.
+  void run(const std::filesystem::path& directory, const std::atomic<bool>& stop,
+           Progress& progress);
+
+  /// Continues from the newest checkpoint in `directory`; false if there is none.
+  bool resume(const std::filesystem::path& directory);
+
+  int64_t step() const { return step_; }
+  EvalResult evaluate_now(int64_t problems);
+
+ private:
+  struct Scored;  // a rollout with its problems and rewards
+
+  bool make_rollout(Scored& scored, const std::atomic<bool>& stop, MetricsRow& row);
+  void train_on(const Scored& scored, MetricsRow& row);
+  void sync(const Scored& scored);
+  void save(const std::filesystem::path& directory);
+  Rollout generate(int64_t first_prompt, int64_t count, std::vector<Problem>& problems,
+                   const std::atomic<bool>& stop, ResidualSums* sums);
+
+  kernels::CpuRuntime& runtime_;
+  Parameters& policy_;
+  const Task& task_;
+  const Tokenizer& tokenizer_;
+  std::vector<int32_t> stop_tokens_;
+  RlOptions options_;
+
+  std::unique_ptr<PackedModel> trainer_model_;  // null with ATen's kernels
+  std::unique_ptr<PackedModel> rollout_model_;
+  std::unique_ptr<Engine> engine_;
+  std::unique_ptr<WeightSync> weight_sync_;
+  ForeignBlocks foreign_;
+  std::unique_ptr<Blocks> shared_blocks_;
+  std::unique_ptr<Trainer> trainer_;
+  std::unique_ptr<ResidualSums> residual_sums_;
+  // The reference policy of the KL term; none without it.
+  std::unique_ptr<Parameters> reference_;
+  std::unique_ptr<PackedModel> reference_model_;
+  std::unique_ptr<Blocks> reference_blocks_;
+
+  RacMasks masks_;         // of the next rollout
+  int64_t step_ = 0;       // steps done
+  int64_t updates_ = 0;
+  int64_t next_prompt_ = 0;  // index of the next training problem
+};
+
+}  // namespace quads

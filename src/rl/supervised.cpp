@@ -1,0 +1,58 @@
+#include "rl/supervised.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+
+namespace quads {
+
+int64_t train_supervised(kernels::CpuRuntime& runtime, Parameters& policy, const Task& task,
+                         const Tokenizer& tokenizer, const SupervisedOptions& options,
+                         MetricsSink& metrics, Progress& progress, const std::atomic<bool>& stop) {
+  require(options.precision.rac.ratio == 0,
+          "supervised training has no rollout whose compensation it could replay");
+  const kernels::CpuContext context = runtime.context();
+  PackedModel model(policy, {.precision = options.precision,
+                             .scope = options.scope,
+                             .with_transposes = true});
+  model.refresh(context, {});
+  CpuBlocks blocks(context, model);
+  Trainer trainer(context, policy, model, blocks, [&] { model.refresh(context, {}); },
+                  options.trainer);
+  int64_t step = 0;
+  for (; step < options.num_steps && !stop; ++step) {
+    std::vector<std::vector<int32_t>> tokens;
+    std::vector<TrainSequence> sequences;
+    tokens.reserve(static_cast<size_t>(options.batch_size));
+    int64_t targets = 0;
+    for (int64_t i = 0; i < options.batch_size; ++i) {
+      const Problem problem = task.train_problem(options.seed, step * options.batch_size + i);
+      const auto solution = task.solution(problem, options.seed);
+      require(solution.has_value(), "the task has no solutions to learn from");
+      std::vector<int32_t>& all = tokens.emplace_back(tokenizer.encode(problem.prompt));
+      const int64_t prompt_length = std::ssize(all);
+      const std::vector<int32_t> response = tokenizer.encode(*solution);
+      all.insert(all.end(), response.begin(), response.end());
+      sequences.push_back({.tokens = all, .prompt_length = prompt_length, .routing = {}});
+      targets += sequences.back().targets();
+    }
+    const float weight = -1.0F / static_cast<float>(targets);
+    double loss = 0;
+    trainer.accumulate(sequences, [&](const MicroBatch& micro, std::span<float> dlogp) {
+      for (float logp : micro.logprobs) loss -= logp;
+      std::ranges::fill(dlogp, weight);
+    });
+    const double lr = learning_rate(options.lr, step);
+    const Optimizer::Result result = trainer.update(static_cast<float>(lr));
+    loss /= static_cast<double>(targets);
+    MetricsRow row(step);
+    row.set("train/loss", loss);
+    row.set("train/grad_norm", result.grad_norm);
+    row.set("train/lr", lr);
+    metrics.write(row);
+    progress.update(step + 1, {{"loss", format_figure(loss)}});
+  }
+  return step;
+}
+
+}  // namespace quads

@@ -1,0 +1,151 @@
+#include "trainer/checkpoint.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cstring>
+#include <vector>
+
+#include "base/error.h"
+#include "io/atomic_dir.h"
+#include "io/safetensors_writer.h"
+
+namespace quads {
+namespace {
+
+constexpr std::string_view kPrefix = "step_";
+
+std::optional<int64_t> step_of(const std::filesystem::path& path) {
+  const std::string name = path.filename().string();
+  if (!name.starts_with(kPrefix)) return std::nullopt;
+  int64_t step = 0;
+  const char* end = name.data() + name.size();
+  const auto [rest, error] = std::from_chars(name.data() + kPrefix.size(), end, step);
+  if (error != std::errc() || rest != end) return std::nullopt;
+  return step;
+}
+
+// The complete checkpoints below `root`, by step.
+std::vector<std::pair<int64_t, std::filesystem::path>> checkpoints(
+    const std::filesystem::path& root) {
+  std::vector<std::pair<int64_t, std::filesystem::path>> found;
+  if (!std::filesystem::is_directory(root)) return found;
+  for (const auto& entry : std::filesystem::directory_iterator(root)) {
+    if (const auto step = step_of(entry.path())) found.emplace_back(*step, entry.path());
+  }
+  std::ranges::sort(found);
+  return found;
+}
+
+struct StateArray {
+  const char* name;
+  AlignedBuffer<float>& values;
+};
+
+std::vector<StateArray> state_arrays(Optimizer& optimizer) {
+  return {{"master", optimizer.master()},
+          {"exp_avg", optimizer.first_moment()},
+          {"exp_avg_sq", optimizer.second_moment()}};
+}
+
+std::vector<int64_t> shape_of(const Parameter& parameter, const ParameterPart& part) {
+  if (parameter.vector) return {parameter.cols};
+  return {part.rows, parameter.cols};
+}
+
+}  // namespace
+
+void save_checkpoint(const std::filesystem::path& root, int64_t step, const Parameters& parameters,
+                     Optimizer& optimizer, const RacMasks& masks, const Json& state,
+                     const std::function<void(const std::filesystem::path&)>& add_files,
+                     int64_t keep) {
+  std::filesystem::create_directories(root);
+  remove_stale_temporaries(root);
+  AtomicDir directory(root / fmt::format("{}{:06}", kPrefix, step), AtomicDir::Existing::kReplace);
+  save_parameters(parameters, directory.path());
+  add_files(directory.path());
+  const std::filesystem::path trainer = directory.path() / "trainer";
+  std::filesystem::create_directory(trainer);
+
+  std::vector<TensorView> views;
+  for (const StateArray& array : state_arrays(optimizer)) {
+    for (const Parameter& parameter : parameters.layout().parameters) {
+      for (const ParameterPart& part : parameter.parts) {
+        TensorView view;
+        view.name = fmt::format("{}.{}", array.name, part.name);
+        view.dtype = DType::kF32;
+        view.shape = shape_of(parameter, part);
+        view.data = reinterpret_cast<const std::byte*>(array.values.data() + parameter.offset +
+                                                       part.row_begin * parameter.cols);
+        view.nbytes = static_cast<size_t>(part.rows * parameter.cols) * sizeof(float);
+        views.push_back(std::move(view));
+      }
+    }
+  }
+  write_safetensors(trainer / "optimizer.safetensors", views);
+
+  views.clear();
+  for (size_t i = 0; i < masks.masks.size(); ++i) {
+    TensorView view;
+    view.name = fmt::format("layer{}.site{}", i / kSites, i % kSites);
+    view.dtype = DType::kU8;
+    view.shape = {std::ssize(masks.masks[i])};
+    view.data = reinterpret_cast<const std::byte*>(masks.masks[i].data());
+    view.nbytes = masks.masks[i].size();
+    views.push_back(std::move(view));
+  }
+  write_safetensors(trainer / "masks.safetensors", views);
+  write_json_file(trainer / "state.json", state);
+  directory.commit();
+
+  if (keep > 0) {
+    auto all = checkpoints(root);
+    for (size_t i = 0; i + static_cast<size_t>(keep) < all.size(); ++i) {
+      std::filesystem::remove_all(all[i].second);
+    }
+  }
+}
+
+std::optional<std::filesystem::path> newest_checkpoint(const std::filesystem::path& root) {
+  const auto all = checkpoints(root);
+  if (all.empty()) return std::nullopt;
+  return all.back().second;
+}
+
+Json load_checkpoint(const std::filesystem::path& checkpoint, Parameters& parameters,
+                     Optimizer& optimizer, RacMasks& masks) {
+  const std::filesystem::path trainer = checkpoint / "trainer";
+  const ModelConfig config = load_model_config(checkpoint);
+  require(config == parameters.config(), "{}: its config.json is not this run's model",
+          checkpoint.string());
+  const std::filesystem::path optimizer_path = trainer / "optimizer.safetensors";
+  const TensorStore store(optimizer_path);
+  for (const StateArray& array : state_arrays(optimizer)) {
+    for (const Parameter& parameter : parameters.layout().parameters) {
+      for (const ParameterPart& part : parameter.parts) {
+        const TensorView& view = store.at(fmt::format("{}.{}", array.name, part.name));
+        require(view.dtype == DType::kF32 && view.shape == shape_of(parameter, part),
+                "{}: tensor {} is {}, expected F32 [{}]", optimizer_path.string(), view.name,
+                describe(view), fmt::join(shape_of(parameter, part), ", "));
+        view.copy_to(array.values.data() + parameter.offset + part.row_begin * parameter.cols);
+      }
+    }
+  }
+  optimizer.publish();
+
+  const TensorStore mask_store(trainer / "masks.safetensors");
+  masks = {};
+  const auto sites = static_cast<size_t>(config.num_hidden_layers) * kSites;
+  if (!mask_store.tensors().empty()) {
+    for (size_t i = 0; i < sites; ++i) {
+      const TensorView& view =
+          mask_store.at(fmt::format("layer{}.site{}", i / kSites, i % kSites));
+      require(view.dtype == DType::kU8, "{}: tensor {} is {}, expected U8",
+              mask_store.path().string(), view.name, describe(view));
+      std::vector<uint8_t>& mask = masks.masks.emplace_back(view.nbytes);
+      view.copy_to(mask.data());
+    }
+  }
+  return read_json_file(trainer / "state.json");
+}
+
+}  // namespace quads
