@@ -1,5 +1,5 @@
-// What the kernel tests share: the instruction sets to run, seeded fills, guarded buffers and golden
-// hashes.
+// What the kernel tests share: the instruction sets to run, seeded fills, guarded buffers and
+// golden hashes.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -41,8 +41,8 @@ inline std::string isa_test_name(const ::testing::TestParamInfo<Isa>& info) {
   return std::string(isa_name(info.param));
 }
 
-#define QUADS_INSTANTIATE_EACH_ISA(Suite)                                                      \
-  INSTANTIATE_TEST_SUITE_P(Isa, Suite,                                                         \
+#define QUADS_INSTANTIATE_EACH_ISA(Suite)                                                          \
+  INSTANTIATE_TEST_SUITE_P(Isa, Suite,                                                             \
                            ::testing::Values(Isa::kPortable, Isa::kAvx2, Isa::kAvx512, Isa::kAmx), \
                            ::quads::kernels::testing::isa_test_name)
 

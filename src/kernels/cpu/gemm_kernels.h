@@ -16,13 +16,14 @@ namespace quads::kernels {
 
 enum class WeightFormat : uint8_t { kBf16, kFp8, kNvfp4 };
 
-/// NVFP4 and FP8 tiles are decoded to value * 2^-112 (what a shift turns an FP16 into when it is
+/// NVFP4 tiles are decoded to value * 2^-112 (what a shift turns an FP16 into when it is
 /// reinterpreted as BF16: the cheapest decoder), so activations for such weights are stored
-/// times 2^56, and the product is multiplied by 2^56 at the end. All three are exact.
+/// times 2^56, and the product is multiplied by 2^56 at the end. All three are exact. FP8 tiles are
+/// decoded to the very value: there the block's exponent has to be added anyway.
 inline constexpr float kQuantisedActivationScale = 0x1p56F;
 /// The factor that activations for weights of `format` carry.
 constexpr float activation_scale(WeightFormat format) {
-  return format == WeightFormat::kBf16 ? 1.0F : kQuantisedActivationScale;
+  return format == WeightFormat::kNvfp4 ? kQuantisedActivationScale : 1.0F;
 }
 
 /// The weight W [n, k] of a linear layer y = x W^T, in tiles of 16 n x 32 k ordered
@@ -31,10 +32,12 @@ struct PackedMatrix {
   WeightFormat format = WeightFormat::kBf16;
   int64_t n = 0;
   int64_t k = 0;
-  /// BF16: 1024 B a tile, [16 k-pairs][16 n][2]. FP8: 512 B. NVFP4: 256 B. 64-byte aligned.
+  /// BF16: 1024 B a tile, [16 k-pairs][16 n][2]. FP8: 512 B, the same order. NVFP4: 256 B,
+  /// [4 groups of 4 k-pairs][16 n][2] words of 16 bits, nibble i of a word being pair i of the
+  /// group. 64-byte aligned.
   uint8_t* tiles = nullptr;
   /// NVFP4: E4M3 block scales [n_tiles][k_tiles][2 halves of 16 k][16 n]. FP8: int8 exponent of the
-  /// tile's 128 x 128 block scale, [n_tiles][k_tiles]. BF16: null.
+  /// tile's 128 x 128 block scale (-100..120), [n_tiles][k_tiles]. BF16: null.
   uint8_t* scales = nullptr;
   /// Applied to the FP32 sums: NVFP4's global scale (any float), 1 otherwise. The kernels multiply
   /// by alpha * activation_scale(format).
@@ -75,7 +78,10 @@ struct GemmDwArgs {
   int64_t lddw;
 };
 
-/// Quantise (where the format asks for it) and pack rows n_begin..n_end (multiples of 16 unless n).
+/// Quantise (where the format asks for it) and pack rows n_begin..n_end (multiples of 16 unless n)
+/// into the buffers of `out`; its other fields, alpha included, are the caller's to set. `w` must
+/// be finite (see amax), and so must the dequantised values (numerics: require_fits_bf16). Error on
+/// shapes, ranges, scales or positions that do not fit.
 struct PackArgs {
   const Bf16* w;  // [n, k] row-major, row stride ldw
   int64_t ldw;

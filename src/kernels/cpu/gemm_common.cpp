@@ -1,0 +1,141 @@
+// Sizes, checks and layout changes of packed weights: nothing here is worth an instruction set.
+#include "kernels/cpu/gemm_common.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+
+#include "base/error.h"
+#include "numerics/e2m1.h"
+#include "numerics/e4m3.h"
+
+namespace quads::kernels {
+namespace {
+
+constexpr int64_t kTileN = 16;
+constexpr int64_t kTileK = 32;
+
+int64_t tile_bytes(WeightFormat format) {
+  switch (format) {
+    case WeightFormat::kBf16:
+      return 1024;
+    case WeightFormat::kFp8:
+      return 512;
+    case WeightFormat::kNvfp4:
+      return 256;
+  }
+  return 0;
+}
+
+int64_t scale_bytes(WeightFormat format) {
+  switch (format) {
+    case WeightFormat::kBf16:
+      return 0;
+    case WeightFormat::kFp8:
+      return 1;
+    case WeightFormat::kNvfp4:
+      return 32;
+  }
+  return 0;
+}
+
+int64_t tile_count(int64_t n, int64_t k) {
+  require(n >= 0 && k >= 0 && k % kTileK == 0,
+          "a packed weight [{}, {}]: sizes must not be negative and k a multiple of 32", n, k);
+  return (n + kTileN - 1) / kTileN * (k / kTileK);
+}
+
+/// Element (n, k) of the packed order, without alpha.
+float packed_value(const PackedMatrix& packed, int64_t n, int64_t k) {
+  const int64_t index = n / kTileN * packed.k_tiles() + k / kTileK;
+  const int64_t lane = n % kTileN;
+  const int64_t pair = k % kTileK / 2;
+  const int64_t parity = k % 2;
+  const uint8_t* tile = packed.tiles + index * tile_bytes(packed.format);
+  const int64_t element = (pair * kTileN + lane) * 2 + parity;
+  switch (packed.format) {
+    case WeightFormat::kBf16:
+      return std::bit_cast<float>((static_cast<uint32_t>(tile[2 * element]) << 16) |
+                                  (static_cast<uint32_t>(tile[2 * element + 1]) << 24));
+    case WeightFormat::kFp8:
+      return std::ldexp(e4m3_decode(tile[element]), static_cast<int8_t>(packed.scales[index]));
+    case WeightFormat::kNvfp4: {
+      const int64_t byte = pair / 4 * 64 + (lane * 2 + parity) * 2 + pair % 4 / 2;
+      const auto code = static_cast<uint8_t>(tile[byte] >> (pair % 2 * 4));
+      return e2m1_decode(code) * e4m3_decode(packed.scales[index * 32 + pair / 8 * 16 + lane]);
+    }
+  }
+  return 0.0F;
+}
+
+}  // namespace
+
+int64_t packed_tile_bytes(WeightFormat format, int64_t n, int64_t k) {
+  return tile_count(n, k) * tile_bytes(format);
+}
+
+int64_t packed_scale_bytes(WeightFormat format, int64_t n, int64_t k) {
+  return tile_count(n, k) * scale_bytes(format);
+}
+
+void check_pack_args(const PackArgs& args) {
+  const PackedMatrix& out = *args.out;
+  require(out.k % kTileK == 0, "packing a weight [{}, {}]: k must be a multiple of 32", out.n,
+          out.k);
+  const int64_t step = out.format == WeightFormat::kFp8 ? 128 : kTileN;
+  require(args.n_begin >= 0 && args.n_begin <= args.n_end && args.n_end <= out.n &&
+              args.n_begin % step == 0 && (args.n_end % step == 0 || args.n_end == out.n),
+          "packing rows {}..{} of a weight [{}, {}]: they must be multiples of {}", args.n_begin,
+          args.n_end, out.n, out.k, step);
+  require(out.format != WeightFormat::kNvfp4 ||
+              (std::isfinite(args.global_scale) && args.global_scale >= 0x1p-100F),
+          "packing NVFP4 with the global scale {}: it must be finite and at least 2^-100",
+          args.global_scale);
+  require(out.format != WeightFormat::kFp8 || args.block_position == nullptr,
+          "FP8 weights keep the natural order of K: their scales belong to blocks of 128");
+  for (int64_t b = 0; args.block_position != nullptr && b < out.k / 16; ++b) {
+    require(args.block_position[b] >= 0 && args.block_position[b] < out.k / 16,
+            "block {} of K is to take position {}; there are {}", b, args.block_position[b],
+            out.k / 16);
+  }
+}
+
+void pack_transposed_bf16(const Bf16* w, int64_t n, int64_t k, int64_t ldw, PackedMatrix* out,
+                          int64_t k_begin, int64_t k_end) {
+  require(out->format == WeightFormat::kBf16 && out->n == k && out->k == n && n % kTileK == 0 &&
+              k_begin >= 0 && k_begin <= k_end && k_end <= k && k_begin % kTileN == 0 &&
+              (k_end % kTileN == 0 || k_end == k),
+          "packing rows {}..{} of the transpose of [{}, {}] into [{}, {}]: BF16, n a multiple of "
+          "32, rows multiples of 16",
+          k_begin, k_end, n, k, out->n, out->k);
+  for (int64_t k0 = k_begin; k0 < k_end; k0 += kTileN) {
+    const int64_t valid = std::min(kTileN, k_end - k0);
+    auto* to = reinterpret_cast<Bf16*>(out->tiles) + k0 * out->k;
+    for (int64_t n0 = 0; n0 < n; n0 += 2, to += 2 * kTileN) {
+      const Bf16* even = w + n0 * ldw + k0;
+      const Bf16* odd = even + ldw;
+      if (valid == kTileN) {
+        for (int64_t i = 0; i < kTileN; ++i) {
+          to[2 * i] = even[i];
+          to[2 * i + 1] = odd[i];
+        }
+        continue;
+      }
+      for (int64_t i = 0; i < kTileN; ++i) {
+        to[2 * i] = i < valid ? even[i] : Bf16{0};
+        to[2 * i + 1] = i < valid ? odd[i] : Bf16{0};
+      }
+    }
+  }
+}
+
+void unpack(const PackedMatrix& packed, const int32_t* block_position, Bf16* out, int64_t ldo) {
+  for (int64_t n = 0; n < packed.n; ++n) {
+    for (int64_t k = 0; k < packed.k; ++k) {
+      const int64_t block = block_position != nullptr ? block_position[k / 16] : k / 16;
+      out[n * ldo + k] = to_bf16(packed_value(packed, n, block * 16 + k % 16) * packed.alpha);
+    }
+  }
+}
+
+}  // namespace quads::kernels
