@@ -142,8 +142,10 @@ RlRun::RlRun(kernels::CpuRuntime& runtime, Parameters& policy, const Task& task,
   residual_sums_ = std::make_unique<ResidualSums>(*rollout_model_, runtime_.num_threads());
   engine_ = std::make_unique<Engine>(
       runtime_, *rollout_model_,
-      Engine::Options{.max_running = options_.max_running, .kv_memory = options_.kv_memory});
-  weight_sync_ = std::make_unique<WeightSync>(policy_, *rollout_model_);
+      Engine::Options{.max_running = options_.max_running,
+                      .max_context = options_.max_context_len,
+                      .kv_memory_bytes = options_.kv_memory});
+  weight_sync_ = std::make_unique<WeightSync>(runtime_, policy_, *rollout_model_);
 
   std::function<void()> update_weights;
   if (shared) {
@@ -167,23 +169,18 @@ RlRun::RlRun(kernels::CpuRuntime& runtime, Parameters& policy, const Task& task,
     reference_model_->refresh(context, {});
     reference_blocks_ = std::make_unique<CpuBlocks>(context, *reference_model_);
   }
-  // The first masks: what compensating everything leaves to be compensated on the first prompts.
-  const Rac& rac = options_.recipe.rollout.rac;
-  if (rac.ratio > 0 && rac.ratio < 1) {
+  if (options_.recipe.rollout.rac.ratio > 0) {
     std::vector<Problem> problems;
-    const std::atomic<bool> never{false};
-    residual_sums_->clear();
-    generate(0, options_.rollout_batch_size, problems, never, residual_sums_.get());
-    masks_ = select_masks(residual_sums_->totals(), rac);
+    masks_ = calibrate_masks(*engine_, requests(0, options_.rollout_batch_size, problems),
+                             generate_options());
     if (trainer_model_) trainer_model_->refresh(context, masks_);
-    rollout_model_->refresh(context, masks_);
   }
 }
 
 RlRun::~RlRun() = default;
 
-Rollout RlRun::generate(int64_t first_prompt, int64_t count, std::vector<Problem>& problems,
-                        const std::atomic<bool>& stop, ResidualSums* sums) {
+std::vector<Request> RlRun::requests(int64_t first_prompt, int64_t count,
+                                     std::vector<Problem>& problems) const {
   std::vector<Request> requests;
   for (int64_t i = 0; i < count; ++i) {
     problems.push_back(task_.train_problem(options_.seed, first_prompt + i));
@@ -191,20 +188,17 @@ Rollout RlRun::generate(int64_t first_prompt, int64_t count, std::vector<Problem
                         .prompt = tokenizer_.encode(problems.back().prompt),
                         .n_samples = static_cast<int32_t>(options_.n_samples_per_prompt)});
   }
+  return requests;
+}
+
+GenerateOptions RlRun::generate_options() const {
   GenerateOptions generate;
   generate.sampling = options_.sampling;
   generate.seed = options_.rollout_seed;
   generate.max_new_tokens = options_.max_response_len;
   generate.stop_tokens = stop_tokens_;
   generate.record_routing = options_.routing_replay;
-  generate.residual_sums = sums;
-  generate.cancel = &stop;
-  Rollout rollout;
-  rollout.samples = engine_->generate(requests, generate);
-  rollout.policy_version = weight_sync_->policy_version();
-  rollout.masks = masks_;
-  if (sums) rollout.residual_sums = sums->totals();
-  return rollout;
+  return generate;
 }
 
 bool RlRun::make_rollout(Scored& scored, const std::atomic<bool>& stop, MetricsRow& row) {
@@ -216,15 +210,19 @@ bool RlRun::make_rollout(Scored& scored, const std::atomic<bool>& stop, MetricsR
   int64_t wanted = options_.rollout_batch_size;
   for (int64_t round = 0; wanted > 0; ++round) {
     std::vector<Problem> problems;
-    Rollout part = generate(next_prompt_, wanted, problems, stop, residual_sums_.get());
+    GenerateOptions generate = generate_options();
+    generate.residual_sums = residual_sums_.get();
+    generate.cancel = &stop;
+    std::vector<Sample> part =
+        engine_->generate(requests(next_prompt_, wanted, problems), generate);
     if (stop) return false;
     next_prompt_ += wanted;
     sampled_prompts += wanted;
     const double scoring = seconds();
     std::vector<std::string> texts;
     std::vector<float> rewards;
-    for (size_t i = 0; i < part.samples.size(); ++i) {
-      const Sample& sample = part.samples[i];
+    for (size_t i = 0; i < part.size(); ++i) {
+      const Sample& sample = part[i];
       tokens += std::ssize(sample.response);
       truncated += sample.finish == FinishReason::kLength;
       ++sampled;
@@ -247,16 +245,16 @@ bool RlRun::make_rollout(Scored& scored, const std::atomic<bool>& stop, MetricsR
       }
       scored.problems.push_back(problems[static_cast<size_t>(p)]);
       for (size_t i = begin; i < end; ++i) {
-        scored.rollout.samples.push_back(std::move(part.samples[i]));
+        scored.rollout.samples.push_back(std::move(part[i]));
         scored.texts.push_back(std::move(texts[i]));
         scored.rewards.push_back(rewards[i]);
       }
       --wanted;
     }
-    scored.rollout.policy_version = part.policy_version;
-    scored.rollout.masks = std::move(part.masks);
-    scored.rollout.residual_sums = std::move(part.residual_sums);
   }
+  scored.rollout.policy_version = updates_;
+  scored.rollout.masks = masks_;
+  scored.rollout.residual_sums = residual_sums_->totals();
   scored.shaped = scored.rewards;
   if (options_.overlong_cache > 0) {
     for (size_t i = 0; i < scored.shaped.size(); ++i) {
@@ -412,15 +410,14 @@ void RlRun::sync(const Scored& scored) {
       trainer_model_->refresh(runtime_.context(), masks_);
     }
   }
-  weight_sync_->sync(runtime_.context(), masks_);
+  weight_sync_->sync(masks_);
 }
 
 EvalResult RlRun::evaluate_now(int64_t problems) {
-  GenerateOptions generate;
-  generate.sampling.temperature = static_cast<float>(options_.eval_temperature);
+  GenerateOptions generate = generate_options();
+  generate.sampling = {.temperature = static_cast<float>(options_.eval_temperature)};
   generate.seed = options_.rollout_seed ^ 0x65766131U;  // draws of their own
-  generate.max_new_tokens = options_.max_response_len;
-  generate.stop_tokens = stop_tokens_;
+  generate.record_routing = false;
   return evaluate(*engine_, task_, tokenizer_, problems, generate);
 }
 
@@ -490,7 +487,6 @@ void RlRun::save(const std::filesystem::path& directory) {
                       {"updates", updates_},
                       {"next_prompt", next_prompt_},
                       {"optimizer_updates", trainer_->optimizer().updates()},
-                      {"policy_version", weight_sync_->policy_version()},
                       {"recipe", options_.recipe.name}};
   const auto add_files = [this](const std::filesystem::path& path) {
     tokenizer_.save(path);
@@ -513,7 +509,6 @@ bool RlRun::resume(const std::filesystem::path& directory) {
   updates_ = get<int64_t>(state, "updates", where);
   next_prompt_ = get<int64_t>(state, "next_prompt", where);
   trainer_->optimizer().set_updates(get<int64_t>(state, "optimizer_updates", where));
-  weight_sync_->set_policy_version(get<int64_t>(state, "policy_version", where));
   const auto recipe = get<std::string>(state, "recipe", where);
   require(recipe == options_.recipe.name, "{}: the run's recipe is {}, not {}", where, recipe,
           options_.recipe.name);

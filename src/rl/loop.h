@@ -50,7 +50,8 @@ struct RlOptions {
   uint64_t seed = 1;                   // of the problems drawn
   bool allow_truncated_sampling = false;
   int64_t max_running = 512;           // sequences decoded at once
-  int64_t kv_memory = int64_t{256} << 20;  // bytes
+  int64_t max_context_len = 1024;      // positions of prompt and response
+  int64_t kv_memory = int64_t{64} << 20;  // bytes
 
   // Updates.
   int64_t global_batch_size = 0;       // samples an update; 0: the whole rollout
@@ -119,8 +120,10 @@ class RlRun {
   void train_on(const Scored& scored, MetricsRow& row);
   void sync(const Scored& scored);
   void save(const std::filesystem::path& directory);
-  Rollout generate(int64_t first_prompt, int64_t count, std::vector<Problem>& problems,
-                   const std::atomic<bool>& stop, ResidualSums* sums);
+  /// Requests for training problems first_prompt.., which are appended to `problems`.
+  std::vector<Request> requests(int64_t first_prompt, int64_t count,
+                                std::vector<Problem>& problems) const;
+  GenerateOptions generate_options() const;
 
   kernels::CpuRuntime& runtime_;
   Parameters& policy_;

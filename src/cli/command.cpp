@@ -1,0 +1,277 @@
+#include "cli/command.h"
+
+#include <toml++/toml.h>
+
+#include <algorithm>
+#include <cmath>
+#include <csignal>
+#include <fstream>
+#include <sstream>
+
+#include "base/error.h"
+#include "io/generation_config.h"
+
+namespace quads::cli {
+namespace {
+
+// A TOML value as the text that the option's own parser takes.
+std::string scalar_text(const toml::node& node, const std::string& key) {
+  if (const auto* s = node.as_string()) return s->get();
+  if (const auto* b = node.as_boolean()) return b->get() ? "true" : "false";
+  if (const auto* i = node.as_integer()) return fmt::format("{}", i->get());
+  if (const auto* f = node.as_floating_point()) return fmt::format("{}", f->get());
+  throw CLI::ConfigError(fmt::format("configuration key '{}': a string, number, boolean or list "
+                                     "of these is expected", key));
+}
+
+void flatten(const toml::table& table, const std::string& prefix,
+             const std::vector<std::string>& parents, std::vector<CLI::ConfigItem>& items) {
+  for (const auto& [key, node] : table) {
+    const std::string name = prefix.empty() ? std::string(key.str())
+                                            : fmt::format("{}-{}", prefix, key.str());
+    if (const auto* inner = node.as_table()) {
+      flatten(*inner, name, parents, items);
+      continue;
+    }
+    CLI::ConfigItem item;
+    item.parents = parents;
+    item.name = name;
+    if (const auto* list = node.as_array()) {
+      for (const toml::node& element : *list) item.inputs.push_back(scalar_text(element, name));
+      if (item.inputs.empty()) continue;
+    } else {
+      item.inputs.push_back(scalar_text(node, name));
+    }
+    items.push_back(std::move(item));
+  }
+}
+
+class TomlConfig : public CLI::Config {
+ public:
+  explicit TomlConfig(const CLI::App* command) : command_(command) {}
+  std::string to_config(const CLI::App*, bool, bool, std::string) const override { return ""; }
+  std::vector<CLI::ConfigItem> from_config(std::istream& input) const override {
+    const std::string path = command_->get_option("--config")->as<std::string>();
+    std::vector<CLI::ConfigItem> items;
+    try {
+      flatten(toml::parse(input, path), "", {}, items);
+    } catch (const toml::parse_error& error) {
+      throw CLI::ConfigError(fmt::format("{}:{}: {}", path, error.source().begin.line,
+                                         error.description()));
+    }
+    for (const CLI::ConfigItem& item : items) {
+      if (command_->get_option_no_throw("--" + item.name) == nullptr || item.name == "config") {
+        throw CLI::ConfigError(fmt::format("{}: unknown key '{}' (see quads {} --help)", path,
+                                           item.name, command_->get_name()));
+      }
+    }
+    return items;
+  }
+
+ private:
+  const CLI::App* command_;
+};
+
+std::string toml_value(const std::string& text) {
+  if (text == "true" || text == "false") return text;
+  // Numbers go as they are; everything else is a string.
+  double number = 0;
+  size_t used = 0;
+  try {
+    number = std::stod(text, &used);
+  } catch (const std::exception&) {
+    used = 0;
+  }
+  const bool plain = used == text.size() && std::isfinite(number) &&
+                     text.find_first_not_of("0123456789+-.eE") == std::string::npos &&
+                     (text.size() == 1 || text[0] != '0' || text[1] == '.') &&
+                     text.find(".e") == std::string::npos && text.back() != '.';
+  if (plain) return text;
+  std::ostringstream out;
+  out << toml::value<std::string>(text);
+  return out.str();
+}
+
+std::atomic<bool> g_stop{false};  // signal handlers can reach nothing else
+static_assert(std::atomic<bool>::is_always_lock_free);
+
+void on_signal(int signal) {
+  if (g_stop.exchange(true)) {
+    std::signal(signal, SIG_DFL);
+    std::raise(signal);
+  }
+}
+
+}  // namespace
+
+void add_config(CLI::App* command) {
+  command->set_config("--config", "", "TOML file with these options' values", false);
+  command->config_formatter(std::make_shared<TomlConfig>(command));
+}
+
+std::string resolved_config(const CLI::App& command, const std::vector<std::string>& leave_out) {
+  std::string text;
+  for (const CLI::Option* option : command.get_options()) {
+    const std::string name = option->get_single_name();
+    if (name.empty() || name == "help" || name == "config" ||
+        std::ranges::find(leave_out, name) != leave_out.end()) {
+      continue;
+    }
+    std::vector<std::string> values = option->results();
+    if (option->get_expected_max() == 0) {  // a flag
+      values = {option->count() > 0 && option->as<bool>() ? "true" : "false"};
+    } else if (values.empty() && !option->get_default_str().empty()) {
+      values = {option->get_default_str()};
+      if (values[0] == "[]" || values[0] == "\"\"" || values[0] == "{}") continue;
+    }
+    if (values.empty()) continue;
+    if (option->get_expected_max() > 1) {
+      std::string list;
+      for (const std::string& value : values) {
+        list += (list.empty() ? "" : ", ") + toml_value(value);
+      }
+      text += fmt::format("{} = [{}]\n", name, list);
+    } else {
+      text += fmt::format("{} = {}\n", name, toml_value(values[0]));
+    }
+  }
+  return text;
+}
+
+void RuntimeOptions::add(CLI::App* command) {
+  command->add_option("--threads", threads, "threads; 0: all cores")
+      ->capture_default_str()
+      ->check(CLI::Range(0, 1024));
+  command->add_option("--isa", isa, "instruction set: auto, portable, avx2, avx512 or amx")
+      ->capture_default_str();
+}
+
+std::unique_ptr<kernels::CpuRuntime> RuntimeOptions::make() const {
+  const kernels::Isa chosen = isa == "auto" ? kernels::best_isa() : kernels::parse_isa(isa);
+  return std::make_unique<kernels::CpuRuntime>(chosen, threads > 0 ? threads : available_cores());
+}
+
+void ScopeOptions::add(CLI::App* command) {
+  command->add_option("--quantize", quantize, "experts, or linears: attention's and dense layers' too")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"experts", "linears"}));
+  command
+      ->add_option("--high-precision-first-layers", scope.high_precision_first_layers,
+                   "first layers that stay in BF16")
+      ->capture_default_str()
+      ->check(CLI::NonNegativeNumber);
+  command
+      ->add_option("--high-precision-last-layers", scope.high_precision_last_layers,
+                   "last layers that stay in BF16")
+      ->capture_default_str()
+      ->check(CLI::NonNegativeNumber);
+}
+
+QuantizeScope ScopeOptions::make(const ModelConfig& model) const {
+  QuantizeScope result = scope;
+  result.what = parse_quantize(quantize);
+  bool any_sparse = false;
+  for (int64_t l = 0; l < model.num_hidden_layers; ++l) any_sparse |= model.is_sparse(l);
+  require(any_sparse || result.what == QuantizeScope::What::kLinears,
+          "--quantize experts: the model has no experts; use --quantize linears");
+  require(result.high_precision_first_layers + result.high_precision_last_layers <
+              model.num_hidden_layers,
+          "--high-precision-first-layers {} and --high-precision-last-layers {} leave nothing to "
+          "quantise in {} layers", result.high_precision_first_layers,
+          result.high_precision_last_layers, model.num_hidden_layers);
+  return result;
+}
+
+void RacOptions::add(CLI::App* command) {
+  command->add_option("--rac-ratio", ratio,
+                      "share of channels whose residual is compensated: 0.5 or 50%");
+  command->add_option("--rac-granularity", granularity, "channel, or block of 16 channels")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"channel", "block"}));
+  command->add_flag("--rac-scale-floor", scale_floor,
+                    "bound the residual's block scale from below, so that q1 + q2 fits FP16");
+}
+
+std::optional<double> RacOptions::ratio_value() const {
+  if (ratio.empty()) return std::nullopt;
+  const bool percent = ratio.back() == '%';
+  const std::string number = percent ? ratio.substr(0, ratio.size() - 1) : ratio;
+  size_t used = 0;
+  double value = -1;
+  try {
+    value = std::stod(number, &used);
+  } catch (const std::exception&) {
+    used = std::string::npos;
+  }
+  if (percent) value /= 100;
+  if (used != number.size() || !(value >= 0 && value <= 1)) {
+    throw CLI::ValidationError("--rac-ratio",
+                               fmt::format("'{}' is not a share in [0, 1] or a percentage", ratio));
+  }
+  return value;
+}
+
+Rac RacOptions::make(double default_ratio) const {
+  return {.ratio = ratio_value().value_or(default_ratio),
+          .granularity = parse_granularity(granularity),
+          .scale_floor = scale_floor};
+}
+
+void TaskOptions::add(CLI::App* command) {
+  command->add_option("--task", name, "built-in task: multiply")->capture_default_str();
+  command->add_option("--task-option", options, "option of the task, KEY=VALUE; repeatable");
+  command->add_option("--prompt-data", prompt_data,
+                      "JSONL with prompts and labels instead of a built-in task");
+  command->add_option("--eval-data", eval_data, "the same, to evaluate on");
+}
+
+std::unique_ptr<Task> TaskOptions::make() const {
+  Json json = Json::object();
+  for (const std::string& option : options) {
+    const size_t equals = option.find('=');
+    require(equals != std::string::npos && equals > 0, "--task-option '{}': KEY=VALUE is expected",
+            option);
+    const std::string key = option.substr(0, equals), text = option.substr(equals + 1);
+    require(!json.contains(key), "--task-option {} is given twice", key);
+    const Json value = Json::parse(text, nullptr, false);
+    json[key] = value.is_discarded() || value.is_structured() ? Json(text) : value;
+  }
+  if (prompt_data.empty()) {
+    require(eval_data.empty(), "--eval-data is for --prompt-data; task {} has its own problems",
+            name);
+    return make_task(name, json);
+  }
+  json["train"] = prompt_data;
+  if (!eval_data.empty()) json["eval"] = eval_data;
+  return make_task("jsonl", json);
+}
+
+LoadedModel load_model(const std::filesystem::path& directory, bool require_tokenizer) {
+  LoadedModel model;
+  require(std::filesystem::is_directory(directory), "{}: there is no such model directory",
+          directory.string());
+  model.parameters = std::make_unique<Parameters>(load_parameters(directory));
+  if (require_tokenizer || std::filesystem::exists(directory / "tokenizer.json")) {
+    model.tokenizer = quads::load_tokenizer(directory);
+    require(model.tokenizer->vocab_size() <= model.parameters->config().vocab_size,
+            "{}: the tokenizer has {} tokens, the model only {}", directory.string(),
+            model.tokenizer->vocab_size(), model.parameters->config().vocab_size);
+  }
+  const auto generation = load_generation_config(directory);
+  model.stop_tokens = generation && !generation->eos_token_ids.empty()
+                          ? generation->eos_token_ids
+                          : model.parameters->config().eos_token_ids;
+  return model;
+}
+
+const std::atomic<bool>& stop_requested() {
+  static const bool installed = [] {
+    std::signal(SIGINT, on_signal);
+    std::signal(SIGTERM, on_signal);
+    return true;
+  }();
+  (void)installed;
+  return g_stop;
+}
+
+}  // namespace quads::cli

@@ -1,0 +1,89 @@
+// What the subcommands share: registration, the configuration file, runtime and signals.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <atomic>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "io/json.h"
+#include "io/tokenizer.h"
+#include "kernels/cpu/context.h"
+#include "model/parameters.h"
+#include "model/precision.h"
+#include "tasks/task.h"
+
+namespace quads::cli {
+
+/// One function a file: declares the subcommand's options on `app` and what it does.
+void add_pretrain(CLI::App& app);
+void add_train(CLI::App& app);
+void add_eval(CLI::App& app);
+void add_compare(CLI::App& app);
+void add_rollout(CLI::App& app);
+void add_diagnose(CLI::App& app);
+void add_report(CLI::App& app);
+void add_bench(CLI::App& app);
+void add_info(CLI::App& app);
+
+/// Adds --config F.toml to a subcommand: a TOML file whose keys are the long names of the options
+/// without dashes; tables are allowed for order and joined with '-' ([task] name = "x" is
+/// --task-name). An unknown key, a wrong type or a syntax error is a usage error that names file and
+/// key. Flags on the command line win.
+void add_config(CLI::App* command);
+/// All options of a subcommand with their present values, as TOML that add_config reads. Options
+/// named in `leave_out` are not written.
+std::string resolved_config(const CLI::App& command, const std::vector<std::string>& leave_out);
+
+/// --threads, --isa.
+struct RuntimeOptions {
+  int threads = 0;  // 0: all cores of this process
+  std::string isa = "auto";
+  void add(CLI::App* command);
+  std::unique_ptr<kernels::CpuRuntime> make() const;
+};
+
+/// --quantize, --high-precision-first-layers, --high-precision-last-layers.
+struct ScopeOptions {
+  std::string quantize = "experts";
+  QuantizeScope scope;
+  void add(CLI::App* command);
+  /// Error if nothing of `model` would be quantised.
+  QuantizeScope make(const ModelConfig& model) const;
+};
+
+/// --rac-ratio (a share, or a percentage with '%'), --rac-granularity, --rac-scale-floor.
+struct RacOptions {
+  std::string ratio;  // empty: the recipe's or precision's own
+  std::string granularity = "channel";
+  bool scale_floor = false;
+  void add(CLI::App* command);
+  std::optional<double> ratio_value() const;
+  /// With `default_ratio` where none is given.
+  Rac make(double default_ratio) const;
+};
+
+/// --task NAME and --task-option KEY=VALUE..., or --prompt-data F.jsonl.
+struct TaskOptions {
+  std::string name = "multiply";
+  std::vector<std::string> options;
+  std::string prompt_data;
+  std::string eval_data;
+  void add(CLI::App* command);
+  std::unique_ptr<Task> make() const;
+};
+
+/// A model directory's parameters, tokenizer and stop tokens.
+struct LoadedModel {
+  std::unique_ptr<Parameters> parameters;
+  std::unique_ptr<Tokenizer> tokenizer;  // null if the directory has none and it is not required
+  std::vector<int32_t> stop_tokens;      // from generation_config.json, else config.json
+};
+LoadedModel load_model(const std::filesystem::path& directory, bool require_tokenizer = true);
+
+/// Set by SIGINT and SIGTERM; a second signal ends the program at once.
+const std::atomic<bool>& stop_requested();
+
+}  // namespace quads::cli

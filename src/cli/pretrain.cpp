@@ -1,0 +1,137 @@
+// quads pretrain: a supervised base for a built-in task.
+#include <cstdio>
+
+#include "base/error.h"
+#include "cli/command.h"
+#include "io/atomic_dir.h"
+#include "io/atomic_file.h"
+#include "io/character_tokenizer.h"
+#include "io/generation_config.h"
+#include "report/jsonl_sink.h"
+#include "rl/supervised.h"
+
+namespace quads::cli {
+namespace {
+
+struct Options {
+  std::string out;
+  RuntimeOptions runtime;
+  TaskOptions task;
+  ScopeOptions scope;
+  ModelConfig model;
+  std::string precision = "bf16";
+  SupervisedOptions training;
+  std::string lr_decay = "cosine";
+};
+
+ModelConfig default_model() {
+  ModelConfig c;
+  c.hidden_size = 128;
+  c.intermediate_size = 128;
+  c.num_hidden_layers = 4;
+  c.num_attention_heads = 4;
+  c.num_key_value_heads = 2;
+  c.head_dim = 32;
+  c.max_position_embeddings = 1024;
+  c.moe_intermediate_size = 64;
+  c.num_experts = 8;
+  c.num_experts_per_tok = 2;
+  c.norm_topk_prob = true;
+  c.initializer_range = 0.08;
+  return c;
+}
+
+void run(const CLI::App& command, const Options& options) {
+  const std::unique_ptr<Task> task = options.task.make();
+  const auto vocabulary = task->vocabulary();
+  require(vocabulary.has_value(), "task {} has no vocabulary of its own to pretrain a base with",
+          options.task.name);
+  const CharacterTokenizer tokenizer(*vocabulary);
+
+  ModelConfig config = options.model;
+  config.vocab_size = (tokenizer.vocab_size() + 15) / 16 * 16;
+  config.pad_token_id = tokenizer.pad_id();
+  if (tokenizer.eos_id()) config.eos_token_ids = {*tokenizer.eos_id()};
+  config.architecture =
+      config.num_experts > 0 ? Architecture::kQwen3Moe : Architecture::kQwen3;
+  validate(config, "the model's options");
+
+  Parameters parameters(config);
+  parameters.initialise(options.training.seed);
+  SupervisedOptions training = options.training;
+  training.precision = parse_precision(options.precision, {});
+  if (training.precision != Precision{}) training.scope = options.scope.make(config);
+  training.lr.decay = parse_name<LrDecay>("--lr-decay", options.lr_decay);
+  training.lr.total_steps = training.num_steps;
+
+  AtomicDir out(options.out);
+  write_file_atomically(out.path() / "pretrain.toml", resolved_config(command, {"out"}));
+  JsonlSink metrics(out.path() / "pretrain_metrics.jsonl");
+  const auto runtime = options.runtime.make();
+  {
+    Progress progress({.label = "pretrain", .total = training.num_steps, .log_every_s = 10});
+    const int64_t done = train_supervised(*runtime, parameters, *task, tokenizer, training,
+                                          metrics, progress, stop_requested());
+    require(done == training.num_steps, "stopped at step {} of {}: no base was written", done,
+            training.num_steps);
+  }
+  save_parameters(parameters, out.path());
+  tokenizer.save(out.path());
+  GenerationConfig generation;
+  generation.eos_token_ids = config.eos_token_ids;
+  generation.pad_token_id = config.pad_token_id;
+  save_generation_config(generation, out.path());
+  out.commit();
+  std::printf("base model in %s\n", options.out.c_str());
+}
+
+}  // namespace
+
+void add_pretrain(CLI::App& app) {
+  CLI::App* command = app.add_subcommand("pretrain", "train a supervised base for a built-in task");
+  const auto o = std::make_shared<Options>();
+  o->model = default_model();
+  add_config(command);
+  command->add_option("--out", o->out, "model directory to write; must not exist")->required();
+  o->task.add(command);
+  o->runtime.add(command);
+  const auto shape = [&](const char* name, int64_t& value, const char* help) {
+    command->add_option(name, value, help)->capture_default_str();
+  };
+  shape("--hidden-size", o->model.hidden_size, "width of the residual stream");
+  shape("--num-layers", o->model.num_hidden_layers, "layers");
+  shape("--num-attention-heads", o->model.num_attention_heads, "query heads");
+  shape("--num-key-value-heads", o->model.num_key_value_heads, "key and value heads");
+  shape("--head-dim", o->model.head_dim, "width of a head");
+  shape("--num-experts", o->model.num_experts, "experts a layer; 0: a dense model");
+  shape("--num-experts-per-tok", o->model.num_experts_per_tok, "experts a token");
+  shape("--moe-intermediate-size", o->model.moe_intermediate_size, "width of an expert");
+  shape("--intermediate-size", o->model.intermediate_size, "width of a dense layer");
+  shape("--max-position-embeddings", o->model.max_position_embeddings, "longest sequence");
+  command->add_option("--initializer-range", o->model.initializer_range, "std of initial weights")
+      ->capture_default_str();
+  command->add_flag("--tie-word-embeddings", o->model.tie_word_embeddings,
+                    "share embedding and head");
+  command->add_option("--precision", o->precision, "of the forward: bf16, w4a16, fp8, nvfp4")
+      ->capture_default_str();
+  o->scope.add(command);
+  SupervisedOptions& t = o->training;
+  t.lr.lr = 1e-3;
+  t.lr.warmup_steps = 50;
+  command->add_option("--num-steps", t.num_steps, "updates")->capture_default_str();
+  command->add_option("--batch-size", t.batch_size, "solutions an update")->capture_default_str();
+  command->add_option("--seed", t.seed, "of weights and problems")->capture_default_str();
+  command->add_option("--lr", t.lr.lr, "learning rate")->capture_default_str();
+  command->add_option("--min-lr", t.lr.min_lr, "learning rate at the end")->capture_default_str();
+  command->add_option("--lr-warmup-steps", t.lr.warmup_steps, "updates until lr is reached")
+      ->capture_default_str();
+  command->add_option("--lr-decay", o->lr_decay, "constant, cosine or linear")
+      ->capture_default_str();
+  command->add_option("--weight-decay", t.trainer.adamw.weight_decay, "decoupled weight decay")
+      ->capture_default_str();
+  command->add_option("--max-tokens-per-batch", t.trainer.max_tokens, "rows of a micro-batch")
+      ->capture_default_str();
+  command->callback([command, o] { run(*command, *o); });
+}
+
+}  // namespace quads::cli

@@ -1,0 +1,211 @@
+// quads train: reinforcement learning under a recipe.
+#include <cstdio>
+
+#include "aten/aten_blocks.h"
+#include "base/error.h"
+#include "cli/command.h"
+#include "io/atomic_file.h"
+#include "rl/loop.h"
+
+namespace quads::cli {
+namespace {
+
+struct Options {
+  std::string out, load;
+  bool resume = false;
+  RuntimeOptions runtime;
+  TaskOptions task;
+  ScopeOptions scope;
+  RacOptions rac;
+  std::string recipe = "quads";
+  std::string rollout_precision, trainer_precision;
+  std::string trainer_kernels = "shared";
+  std::string old_logprobs = "rollout";
+  std::string lr_decay = "constant";
+  std::string ratio_level = "token", loss_aggregation = "token-mean";
+  std::string kl_type = "k3", correction = "none", correction_level = "token";
+  std::optional<double> tis_clip, tis_clip_low;
+  bool use_tis = false;
+  std::string advantage = "grpo";
+  std::string master_dtype = "fp32";
+  std::string kv_memory = "64MiB";
+  RlOptions rl;
+};
+
+int64_t parse_bytes(const std::string& option, const std::string& text) {
+  const size_t unit = text.find_first_not_of("0123456789");
+  const std::string suffix = unit == std::string::npos ? "" : text.substr(unit);
+  int64_t scale = 0;
+  if (suffix.empty()) scale = 1;
+  if (suffix == "KiB") scale = int64_t{1} << 10;
+  if (suffix == "MiB") scale = int64_t{1} << 20;
+  if (suffix == "GiB") scale = int64_t{1} << 30;
+  if (unit == 0 || scale == 0 || text.size() > 15) {
+    throw CLI::ValidationError(option, fmt::format("'{}' is not a size like 512MiB", text));
+  }
+  return std::stoll(text) * scale;
+}
+
+RlOptions make_rl_options(const Options& o, const ModelConfig& model) {
+  RlOptions rl = o.rl;
+  RecipeOverrides overrides;
+  overrides.rac_ratio = o.rac.ratio_value();
+  overrides.rac_granularity = parse_granularity(o.rac.granularity);
+  overrides.rac_scale_floor = o.rac.scale_floor;
+  if (!o.rollout_precision.empty()) overrides.rollout_precision = o.rollout_precision;
+  if (!o.trainer_precision.empty()) overrides.trainer_precision = o.trainer_precision;
+  rl.recipe = make_recipe(o.recipe, overrides);
+  const bool quantises = rl.recipe.rollout != Precision{} || rl.recipe.trainer != Precision{};
+  if (quantises) rl.scope = o.scope.make(model);
+  rl.trainer_kernels = parse_name<TrainerKernels>("--trainer-kernels", o.trainer_kernels);
+  rl.old_logprobs = parse_name<OldLogprobs>("--old-logprobs", o.old_logprobs);
+  rl.lr.decay = parse_name<LrDecay>("--lr-decay", o.lr_decay);
+  const int64_t samples = rl.rollout_batch_size * rl.n_samples_per_prompt;
+  const int64_t batch = rl.global_batch_size > 0 ? rl.global_batch_size : samples;
+  rl.lr.total_steps = rl.num_rollout * std::max<int64_t>(1, samples / std::max<int64_t>(1, batch));
+  rl.loss.ratio_level = parse_name<RatioLevel>("--ratio-level", o.ratio_level);
+  rl.loss.aggregation = parse_name<LossAggregation>("--loss-aggregation", o.loss_aggregation);
+  rl.loss.max_response_length = rl.max_response_len;
+  rl.loss.kl_estimator = parse_name<KlEstimator>("--kl-loss-type", o.kl_type);
+  const CorrectionKind kind = o.use_tis
+                                  ? CorrectionKind::kTis
+                                  : parse_name<CorrectionKind>("--correction", o.correction);
+  rl.loss.correction = default_correction(
+      kind, parse_name<CorrectionLevel>("--correction-level", o.correction_level));
+  if (o.tis_clip) rl.loss.correction.high = *o.tis_clip;
+  if (o.tis_clip_low) rl.loss.correction.low = *o.tis_clip_low;
+  if (kind != CorrectionKind::kNone) rl.old_logprobs = OldLogprobs::kRecomputed;
+  rl.advantages.divide_by_std = o.advantage == "grpo";
+  rl.trainer.adamw.bf16_masters = o.master_dtype == "bf16";
+  rl.kv_memory = parse_bytes("--kv-memory", o.kv_memory);
+  return rl;
+}
+
+void run(const CLI::App& command, const Options& o) {
+  const std::filesystem::path out = o.out;
+  const bool exists = std::filesystem::exists(out / "metrics.jsonl") ||
+                      std::filesystem::exists(out / "checkpoints");
+  require(o.resume || !exists,
+          "{} holds a run already: continue it with --resume or choose another --out", o.out);
+  LoadedModel model = load_model(o.load);
+  const std::unique_ptr<Task> task = o.task.make();
+  const RlOptions rl = make_rl_options(o, model.parameters->config());
+  const auto runtime = o.runtime.make();
+  const auto aten = [&](const Parameters& parameters, const kernels::CpuContext& context) {
+    return make_aten_blocks(parameters, rl.recipe.trainer, rl.scope, context);
+  };
+  RlRun loop(*runtime, *model.parameters, *task, *model.tokenizer, model.stop_tokens, rl, aten);
+  std::filesystem::create_directories(out);
+  if (o.resume) loop.resume(out);
+  write_file_atomically(out / "config.toml", resolved_config(command, {"resume"}));
+  const int64_t first = loop.step();
+  {
+    Progress progress(
+        {.label = rl.recipe.name, .total = rl.num_rollout, .first = first, .log_every_s = 10});
+    loop.run(out, stop_requested(), progress);
+  }
+  if (loop.step() < rl.num_rollout) {
+    std::printf("stopped after step %lld of %lld; continue with --resume\n",
+                static_cast<long long>(loop.step()), static_cast<long long>(rl.num_rollout));
+  }
+}
+
+}  // namespace
+
+void add_train(CLI::App& app) {
+  CLI::App* command = app.add_subcommand("train", "reinforcement learning under a recipe");
+  const auto o = std::make_shared<Options>();
+  add_config(command);
+  command->add_option("--out", o->out, "run directory")->required();
+  command->add_option("--load", o->load, "model directory to start from")->required();
+  command->add_flag("--resume", o->resume, "continue from the newest checkpoint in --out");
+  o->runtime.add(command);
+  o->task.add(command);
+
+  const auto text = [&](const char* name, std::string& value, const char* help) {
+    return command->add_option(name, value, help)->capture_default_str();
+  };
+  const auto number = [&](const char* name, auto& value, const char* help) {
+    return command->add_option(name, value, help)->capture_default_str();
+  };
+  std::string names;
+  for (const RecipeInfo& info : recipes()) names += (names.empty() ? "" : ", ") + std::string(info.name);
+  command->add_option("--recipe", o->recipe, names)->capture_default_str();
+  command->add_option("--rollout-precision", o->rollout_precision,
+                      "instead of the recipe's: bf16, fp8, w8a16, nvfp4, nvfp4-rac, w4a16, w16a4");
+  command->add_option("--trainer-precision", o->trainer_precision, "likewise");
+  text("--trainer-kernels", o->trainer_kernels,
+       "shared: the rollout's kernels; aten: another engine's");
+  o->rac.add(command);
+  o->scope.add(command);
+
+  RlOptions& rl = o->rl;
+  number("--num-rollout", rl.num_rollout, "steps");
+  number("--rollout-batch-size", rl.rollout_batch_size, "prompts a step");
+  number("--n-samples-per-prompt", rl.n_samples_per_prompt, "responses a prompt");
+  number("--rollout-max-response-len", rl.max_response_len, "longest response, tokens");
+  number("--rollout-max-context-len", rl.max_context_len, "longest prompt and response, tokens");
+  number("--rollout-temperature", rl.sampling.temperature, "sampling temperature");
+  number("--rollout-top-p", rl.sampling.top_p, "nucleus sampling; 1 is off");
+  number("--rollout-top-k", rl.sampling.top_k, "top-k sampling; 0 is off");
+  command->add_flag("--allow-truncated-sampling", rl.allow_truncated_sampling,
+                    "train on top-k or top-p samples all the same");
+  number("--rollout-seed", rl.rollout_seed, "of the sampling");
+  number("--seed", rl.seed, "of the problems");
+  number("--max-running", rl.max_running, "sequences decoded at once");
+  text("--kv-memory", o->kv_memory, "memory of the KV pages");
+
+  number("--global-batch-size", rl.global_batch_size, "samples an update; 0: the whole rollout");
+  number("--lr", rl.lr.lr, "learning rate");
+  number("--min-lr", rl.lr.min_lr, "learning rate at the end of a decay");
+  number("--lr-warmup-steps", rl.lr.warmup_steps, "updates until lr is reached");
+  text("--lr-decay", o->lr_decay, "constant, cosine or linear");
+  number("--adam-beta1", rl.trainer.adamw.beta1, "AdamW");
+  number("--adam-beta2", rl.trainer.adamw.beta2, "AdamW");
+  number("--adam-eps", rl.trainer.adamw.eps, "AdamW");
+  number("--weight-decay", rl.trainer.adamw.weight_decay, "AdamW, decoupled");
+  number("--clip-grad", rl.trainer.adamw.max_grad_norm, "largest gradient norm; 0 is off");
+  text("--master-dtype", o->master_dtype, "fp32, or bf16: masters rounded after every update")
+      ->check(CLI::IsMember({"fp32", "bf16"}));
+  number("--max-tokens-per-batch", rl.trainer.max_tokens, "rows of a micro-batch");
+  command->add_flag("--recompute-activations", rl.trainer.checkpoint_activations,
+                    "keep only the layers' inputs for the backward");
+
+  text("--advantage-estimator", o->advantage, "grpo, or dr_grpo: not divided by the deviation")
+      ->check(CLI::IsMember({"grpo", "dr_grpo"}));
+  number("--eps-clip", rl.loss.eps_clip, "lower clip of the policy ratio");
+  rl.loss.eps_clip_high = 0.28;
+  number("--eps-clip-high", rl.loss.eps_clip_high, "upper clip");
+  text("--ratio-level", o->ratio_level, "token, or sequence (GSPO)");
+  text("--loss-aggregation", o->loss_aggregation,
+       "token-mean (DAPO), sequence-mean (GRPO) or constant (Dr.GRPO)");
+  number("--kl-loss-coef", rl.loss.kl_coef, "weight of the KL to the initial policy");
+  text("--kl-loss-type", o->kl_type, "k1, k2, k3 or low_var_kl");
+  text("--old-logprobs", o->old_logprobs, "rollout, or recomputed by the trainer");
+  text("--correction", o->correction, "none, tis, mis or icepop");
+  text("--correction-level", o->correction_level, "token, sequence or geometric");
+  command->add_flag("--use-tis", o->use_tis, "the same as --correction tis");
+  command->add_option("--tis-clip", o->tis_clip, "upper bound of the correction's weight");
+  command->add_option("--tis-clip-low", o->tis_clip_low, "lower bound");
+  command->add_flag("--dynamic-sampling", rl.dynamic_sampling,
+                    "train only on prompts whose samples differ in reward (DAPO)");
+  number("--dynamic-sampling-max-rounds", rl.dynamic_sampling_max_rounds, "rollouts to try");
+  number("--overlong-buffer-len", rl.overlong_cache,
+         "tokens below the limit from which length is punished (DAPO); 0 is off");
+  command->add_flag("--use-rollout-routing-replay", rl.routing_replay,
+                    "the trainer takes the experts that the rollout took (R3)");
+
+  number("--verify-interval", rl.verify_interval,
+         "steps between comparisons over the whole rollout; 0 is never");
+  number("--eval-interval", rl.eval_interval, "steps between evaluations; 0: at the end only");
+  number("--eval-problems", rl.eval_problems, "problems evaluated; 0: all");
+  number("--eval-temperature", rl.eval_temperature, "of evaluation; 0 is greedy");
+  number("--save-interval", rl.save_interval, "steps between checkpoints; 0: at the end only");
+  number("--keep-checkpoints", rl.keep_checkpoints, "newest checkpoints kept; 0: all");
+  number("--log-samples", rl.log_samples, "samples a step in samples.jsonl");
+  rl.lr.lr = 1e-4;
+  command->get_option("--lr")->capture_default_str();
+  command->callback([command, o] { run(*command, *o); });
+}
+
+}  // namespace quads::cli
