@@ -34,14 +34,26 @@ void require_absent(const Json& json, const char* key, const std::string& where)
   require(!value, "{}: {} {} is not supported", where, key, value ? json_excerpt(*value) : "");
 }
 
+// transformers adds a post-processor even if there is nothing to add: a template of the text alone.
+void check_post_processor(const Json& json, const std::string& where) {
+  const auto processor = find_key<Json>(json, "post_processor", where);
+  const Json text_alone = Json::array({{{"Sequence", {{"id", "A"}, {"type_id", 0}}}}});
+  require(!processor ||
+              (processor->is_object() && processor->value("type", Json()) == "TemplateProcessing" &&
+               processor->value("single", Json()) == text_alone),
+          "{}: post_processor {} is not supported", where,
+          processor ? json_excerpt(*processor) : "");
+}
+
 // The components of a character tokenizer, exactly.
 void check_components(const Json& json, const std::vector<std::string>& tokens,
                       const std::string& where) {
   require(get<std::string>(json, "version", where) == "1.0", "{}: version {} is not 1.0", where,
           json_excerpt(json["version"]));
-  for (const char* key : {"truncation", "padding", "normalizer", "post_processor"}) {
+  for (const char* key : {"truncation", "padding", "normalizer"}) {
     require_absent(json, key, where);
   }
+  check_post_processor(json, where);
   const auto split = get<Json>(json, "pre_tokenizer", where);
   const std::string split_where = where + ": pre_tokenizer";
   const auto type = get<std::string>(split, "type", split_where);

@@ -95,6 +95,12 @@ TEST(TokenizerJson, RefusesEveryOtherComponentByName) {
   expect_contains(message("/truncation", {{"max_length", 5}}), "truncation");
   expect_contains(message("/padding", {{"strategy", "x"}}), "padding");
   expect_contains(message("/post_processor", {{"type", "ByteLevel"}}), "post_processor");
+  expect_contains(message("/post_processor", 1), "post_processor 1 is not supported");
+  expect_contains(message("/post_processor", {{"type", "TemplateProcessing"},
+                                              {"single",
+                                               {{{"SpecialToken", {{"id", "$"}, {"type_id", 0}}}},
+                                                {{"Sequence", {{"id", "A"}, {"type_id", 0}}}}}}}),
+                  "post_processor");
   expect_contains(message("/pre_tokenizer", nullptr), "'pre_tokenizer' is missing");
   expect_contains(message("/pre_tokenizer/type", "Whitespace"), "'Whitespace'");
   expect_contains(message("/pre_tokenizer/behavior", "Removed"), "'Removed'");
