@@ -11,7 +11,7 @@ namespace quads::kernels::QUADS_ISA {
 //   v      = fma(beta2, v, (1 - beta2) * (g * g))
 //   update = m / (sqrt(v) / sqrt(bias_correction2) + eps)
 //   master = fnma(lr / bias_correction1, update, fnma(lr * weight_decay, master, master))
-// The decay is fused because 1 - lr * weight_decay would lose most of its digits in FP32.
+// The decay is fused: 1 - lr * weight_decay keeps few digits of a small product in FP32.
 static void adamw(int64_t n, const AdamwParams& params, const float* grad, float* master, float* m,
                   float* v, Bf16* value) {
   const F16 grad_scale = splat(params.grad_scale);

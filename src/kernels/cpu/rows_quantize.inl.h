@@ -24,6 +24,21 @@ static inline uint32_t amax_bits(const Bf16* x, int64_t n) {
   return static_cast<uint32_t>(largest);
 }
 
+/// The same of one block.
+static inline uint32_t block_amax_bits(const Bf16* x) {
+#if defined(__AVX2__)
+  const __m256i magnitudes = _mm256_and_si256(
+      _mm256_loadu_si256(reinterpret_cast<const __m256i*>(x)), _mm256_set1_epi16(0x7FFF));
+  const __m128i largest =
+      _mm_max_epi16(_mm256_castsi256_si128(magnitudes), _mm256_extracti128_si256(magnitudes, 1));
+  // The only horizontal instruction is a minimum.
+  const __m128i complement = _mm_xor_si128(largest, _mm_set1_epi16(-1));
+  return 0xFFFFU - static_cast<uint32_t>(_mm_extract_epi16(_mm_minpos_epu16(complement), 0));
+#else
+  return amax_bits(x, kNvfp4BlockSize);
+#endif
+}
+
 static inline float float_of_bits(uint32_t u) {
   float f;
   std::memcpy(&f, &u, sizeof(f));
@@ -113,7 +128,7 @@ static inline void quantize_residuals(Bf16* residual, const QuantizeSpec& spec, 
       const uint8_t* mask = spec.channel_mask + (first_block + b) * kNvfp4BlockSize;
       for (int i = 0; i < kNvfp4BlockSize; ++i) r[i].bits = mask[i] != 0 ? r[i].bits : uint16_t{0};
     }
-    amax[b] = float_of_bf16_bits(amax_bits(r, kNvfp4BlockSize));
+    amax[b] = float_of_bf16_bits(block_amax_bits(r));
   }
   BlockScales scales;
   block_scales(amax, floors, g, &scales);
@@ -142,7 +157,7 @@ static void quantize_row_nvfp4(const Bf16* x, uint32_t amax_of_row, const Quanti
     const int64_t blocks = lanes_from(num_blocks, first);
     alignas(64) float amax[16] = {};
     for (int64_t b = 0; b < blocks; ++b) {
-      amax[b] = float_of_bf16_bits(amax_bits(x + (first + b) * kNvfp4BlockSize, kNvfp4BlockSize));
+      amax[b] = float_of_bf16_bits(block_amax_bits(x + (first + b) * kNvfp4BlockSize));
     }
     BlockScales scales;
     block_scales(amax, no_floors, g, &scales);
