@@ -34,10 +34,11 @@ inline F16 multiply_add(F16 a, F16 b, F16 c) {
 }
 
 /// c[rows][strips * 16] += x W^T over one tile of 32 k. `w` is the decoded tile, those of further
-/// strips kPanelTiles tiles behind; x is FP32.
+/// strips kPanelTiles tiles behind; x is FP32. A function of its own so that the accumulators have
+/// all registers to themselves.
 template <int rows, int strips>
-inline __attribute__((always_inline)) void accumulate_tile(const float* w, const float* x,
-                                                           int64_t ldx, float* c) {
+__attribute__((noinline)) void accumulate_tile(const float* w, const float* x, int64_t ldx,
+                                               float* c) {
   constexpr int64_t kStripStride = kPanelTiles * kTileFloats;
   F16 even[rows][strips];
   F16 odd[rows][strips];
