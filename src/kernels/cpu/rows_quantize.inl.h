@@ -84,13 +84,12 @@ static inline void block_scales(const float* amax, const float* floors, float g,
   store(out->reciprocal, splat(1.0F) / (e4m3 * splat(g)));
 }
 
-/// The E2M1 value nearest to x / scale. x times the rounded reciprocal is off by 2^-24 at most,
-/// which at a tie would decide; but x has 8 significand bits and the scale 4, so whatever is not a
-/// tie is further than 2^-13 from one, and rounding the quotient to 16 bits gives ties back
-/// exactly.
+/// The E2M1 value nearest to x / scale. x times the rounded reciprocal is off by 2^-23 at most,
+/// which matters at ties only: x has 8 significand bits and the scale 4, so whatever is not a tie
+/// is further than 2^-13 from one. At ties the product is exact or a little above (so for all 8 x 7
+/// pairs of scale and boundary); cutting the last 8 bits gives the tie back.
 static inline F16 round_e2m1(F16 x, F16 reciprocal) {
-  const F16 quotient = x * reciprocal;
-  const F16 y = from_bits((bits(quotient) + splat_int(0x80)) & splat_int(~0xFF));
+  const F16 y = from_bits(bits(x * reciprocal) & splat_int(~0xFF));
   return max(min(round_to_bits<1>(y, 1.0F), splat(6.0F)), splat(-6.0F));
 }
 
