@@ -37,7 +37,7 @@ TEST(Json, LimitsDepthSizeAndNumberOfValues) {
 
 TEST(Json, TypedAccessChecksTypeAndRange) {
   const Json json = parse_json(
-      R"({"i":-3,"big":4294967296,"f":0.5,"whole":2.0,"s":"x","b":true,"n":null,"v":[1,2],"m":[1,"a"]})",
+      R"({"i":-3,"big":4294967296,"whole":2.0,"s":"x","b":true,"n":null,"v":[1,2],"m":[1,"a"]})",
       "x.json");
   EXPECT_EQ(get<int64_t>(json, "big", "x.json"), 4294967296);
   EXPECT_EQ(get<double>(json, "i", "x.json"), -3.0);
