@@ -110,7 +110,8 @@ std::string table_html(const TableText& table, const std::vector<LineStyle>& sty
     const auto& row = table.rows[i];
     html += "<tr><th scope=\"row\">" + line_key(styles[i]) + escape_html(row.front()) + "</th>";
     for (size_t j = 1; j < row.size(); ++j) {
-      html += (row[j] == "0" ? "<td class=\"zero\">" : "<td>") + escape_html(row[j]) + "</td>";
+      const bool exact_zero = j == kGapColumn && row[j] == "0";
+      html += (exact_zero ? "<td class=\"zero\">" : "<td>") + escape_html(row[j]) + "</td>";
     }
     html += "</tr>\n";
   }

@@ -15,6 +15,9 @@ struct TableText {
   std::vector<std::vector<std::string>> rows;
 };
 
+/// The column of the max gap, in which "0" is an exact zero.
+constexpr size_t kGapColumn = 5;
+
 /// Cells: recipe, seeds, steps, pass@1, reward and max gap of the last 10 steps, steps whose gap is
 /// zero, tokens/s. Figures are mean ± sample standard deviation over seeds; with one seed a pass@1
 /// has the standard error of its evaluation, marked "s.e."; "–" is a figure that no run has.

@@ -40,13 +40,13 @@ TEST(FormatTable, WithOneSeedShowsTheStandardErrorOfTheEvaluation) {
   const Row row = format_table({summary}).rows.at(0);
   EXPECT_EQ(row[1], "7");
   EXPECT_EQ(row[3], "0.800 ± 0.009 s.e.");
-  EXPECT_EQ(row[5], "3.7");
+  EXPECT_EQ(row[kGapColumn], "3.7");
 }
 
 TEST(FormatTable, ATinyGapIsNotShownAsZero) {
   Summary summary = summary_of("x");
   summary.gap_max = spread_of({1e-9, 3e-9});
-  EXPECT_EQ(format_table({summary}).rows.at(0)[5], "2e-09 ± 1e-09");
+  EXPECT_EQ(format_table({summary}).rows.at(0)[kGapColumn], "2e-09 ± 1e-09");
 }
 
 TEST(FormatTable, MarksWhatNoRunHas) {
