@@ -102,7 +102,7 @@ Problem MultiplyTask::eval_problem(int64_t index) const {
 }
 
 double MultiplyTask::reward(const Problem& problem, std::string_view response) const {
-  if (response.find('$') + 1 != response.size()) {  // none, or not at the end
+  if (response.empty() || response.find('$') != response.size() - 1) {
     return 0.0;
   }
   response.remove_suffix(1);
