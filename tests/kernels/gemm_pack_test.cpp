@@ -103,6 +103,15 @@ TEST_P(Pack, Fp8ValuesAreTheReferencesInFullAndShortBlocks) {
       w[n * kK + k] = to_bf16(to_float(w[n * kK + k]) * 0x1p-100F);
     }
   }
+  const std::vector<Bf16> plain = normal_bf16(kN * kK, 9);
+  for (int64_t n = 16; n < 64; ++n) {  // none of these falls among the subnormal codes
+    for (int64_t k = 0; k < 128; ++k) {
+      const float v = to_float(plain[n * kK + k]);
+      w[n * kK + k] = to_bf16(v + (v < 0.0F ? -0.125F : 0.125F));
+    }
+  }
+  const std::vector<Bf16> spread = spread_bf16(kN * kK, 10, 8);
+  for (int64_t i = 64 * kK; i < 128 * kK; ++i) w[i] = spread[i];  // few of these do
   const Fp8Matrix quantised = quantise_fp8(to_floats(w), kN, kK, kFp8Block, "w");
   const std::vector<float> expected = dequantise_fp8(quantised, "w");
   PackedBuffers packed(WeightFormat::kFp8, kN, kK);

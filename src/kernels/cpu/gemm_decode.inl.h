@@ -84,49 +84,48 @@ inline void decode_fp8_tile(const uint8_t* tile, int exponent, float* out) {
 
 #elif defined(__AVX2__)
 
-/// 16 E4M3 scales without sign, times 2^-112. As FP16 the code times 128 is value * 2^-8, and that
-/// conversion ignores the flush-denormals mode.
+/// 16 E4M3 scales without sign. As FP16 the code times 128 is value * 2^-8, and that conversion
+/// ignores the flush-denormals mode.
 inline F16 nvfp4_scales(const uint8_t* scales) {
   const __m128i codes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(scales));
   const __m256i halves = _mm256_slli_epi16(_mm256_cvtepu8_epi16(codes), 7);
   return F16{_mm256_cvtph_ps(_mm256_castsi256_si128(halves)),
              _mm256_cvtph_ps(_mm256_extracti128_si256(halves, 1))} *
-         splat(0x1p-104F);
+         splat(0x1p8F);
 }
 
-/// Eight values from the codes at bits kShift..kShift+3 of each lane.
-template <int kShift>
-inline __m256 nvfp4_values(__m256i words, __m256 magnitudes, __m256 scale, __m256 negative) {
-  // The permutation reads three bits of the index; the blend reads the sign bit of its mask.
-  const __m256 sign = _mm256_castsi256_ps(_mm256_slli_epi32(words, 28 - kShift));
-  return _mm256_mul_ps(_mm256_permutevar8x32_ps(magnitudes, _mm256_srli_epi32(words, kShift)),
-                       _mm256_blendv_ps(scale, negative, sign));
-}
-
-template <int kRow>
-inline void decode_nvfp4_row(__m256i words, __m256 magnitudes, __m256 scale, __m256 negative,
-                             float* out) {
-  float* to = out + kRow * 32;
-  _mm256_store_ps(to, nvfp4_values<4 * kRow>(words, magnitudes, scale, negative));
-  _mm256_store_ps(to + 16, nvfp4_values<4 * kRow + 16>(words, magnitudes, scale, negative));
+/// The pair of k whose codes are in bits 8..11 of the words, for eight n.
+inline void decode_nvfp4_pair(__m256i words, __m256 scale, float* out) {
+  // Upper bytes of the FP16 of the sixteen codes; the lower ones are zero, as is the first entry.
+  const __m256i codes = _mm256_broadcastsi128_si256(
+      _mm_setr_epi8(0x00, 0x38, 0x3C, 0x3E, 0x40, 0x42, 0x44, 0x46, static_cast<char>(0x80),
+                    static_cast<char>(0xB8), static_cast<char>(0xBC), static_cast<char>(0xBE),
+                    static_cast<char>(0xC0), static_cast<char>(0xC2), static_cast<char>(0xC4),
+                    static_cast<char>(0xC6)));
+  const __m256i halves =
+      _mm256_shuffle_epi8(codes, _mm256_and_si256(words, _mm256_set1_epi16(0x0F00)));
+  // FP16 to BF16 of the value times 2^-112: the sign stays, exponent and mantissa move down.
+  const __m256i both = _mm256_and_si256(_mm256_srai_epi16(halves, 3),
+                                        _mm256_set1_epi16(static_cast<int16_t>(0x8FFF)));
+  const __m256 even = _mm256_castsi256_ps(_mm256_slli_epi32(both, 16));
+  const __m256 odd = _mm256_castsi256_ps(_mm256_and_si256(both, _mm256_set1_epi32(kUpperHalf)));
+  _mm256_store_ps(out, _mm256_mul_ps(even, scale));
+  _mm256_store_ps(out + 16, _mm256_mul_ps(odd, scale));
 }
 
 inline void decode_nvfp4_tile(const uint8_t* tile, const uint8_t* scales, float* out) {
-  const __m256 magnitudes = _mm256_setr_ps(0.0F, 0.5F, 1.0F, 1.5F, 2.0F, 3.0F, 4.0F, 6.0F);
-  const __m256 minus = _mm256_set1_ps(-0.0F);
   for (int half = 0; half < 2; ++half) {
     const F16 scale = nvfp4_scales(scales + 16 * half);
-    for (int side = 0; side < 2; ++side) {  // eight n each
-      const __m256 s = side == 0 ? scale.lo : scale.hi;
-      const __m256 negative = _mm256_xor_ps(s, minus);
-      for (int group = 2 * half; group < 2 * half + 2; ++group) {
+    for (int group = 2 * half; group < 2 * half + 2; ++group) {
+      for (int side = 0; side < 2; ++side) {  // eight n each
+        const __m256 s = side == 0 ? scale.lo : scale.hi;
         const __m256i words =
             _mm256_loadu_si256(reinterpret_cast<const __m256i*>(tile + group * 64 + side * 32));
         float* to = out + group * 128 + side * 8;
-        decode_nvfp4_row<0>(words, magnitudes, s, negative, to);
-        decode_nvfp4_row<1>(words, magnitudes, s, negative, to);
-        decode_nvfp4_row<2>(words, magnitudes, s, negative, to);
-        decode_nvfp4_row<3>(words, magnitudes, s, negative, to);
+        decode_nvfp4_pair(_mm256_slli_epi16(words, 8), s, to);
+        decode_nvfp4_pair(_mm256_slli_epi16(words, 4), s, to + 32);
+        decode_nvfp4_pair(words, s, to + 64);
+        decode_nvfp4_pair(_mm256_srli_epi16(words, 4), s, to + 96);
       }
     }
   }

@@ -12,7 +12,7 @@ constexpr int kDwVectors = 2;  // vectors of 16 along k
 constexpr int kDwVectors = 1;
 #endif
 constexpr int kDwRows = 6;         // along n
-constexpr int64_t kDwChunk = 256;  // rows of dy and x summed before they are added to dw
+constexpr int64_t kDwChunk = 128;  // rows of dy and x summed before they are added to dw
 constexpr int64_t kDwPanelN = 96;  // a multiple of kDwRows
 constexpr int64_t kDwPanelK = 16 * kDwVectors;
 

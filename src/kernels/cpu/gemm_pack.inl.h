@@ -20,6 +20,10 @@ inline I16 greater_16bit(I16 a, I16 b) {
   return {_mm512_movm_epi16(_mm512_cmpgt_epi16_mask(a.v, b.v))};
 }
 inline I16 subtract_16bit(I16 a, I16 b) { return {_mm512_sub_epi16(a.v, b.v)}; }
+/// The lowest byte of every 32-bit lane; the lanes are below 128.
+inline void store_bytes(uint8_t* p, I16 a) {
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm512_cvtepi32_epi8(a.v));
+}
 #elif defined(__AVX2__)
 inline I16 max_16bit(I16 a, I16 b) {
   return {_mm256_max_epi16(a.lo, b.lo), _mm256_max_epi16(a.hi, b.hi)};
@@ -29,6 +33,12 @@ inline I16 greater_16bit(I16 a, I16 b) {
 }
 inline I16 subtract_16bit(I16 a, I16 b) {
   return {_mm256_sub_epi16(a.lo, b.lo), _mm256_sub_epi16(a.hi, b.hi)};
+}
+inline void store_bytes(uint8_t* p, I16 a) {
+  const __m256i words = _mm256_permute4x64_epi64(_mm256_packus_epi32(a.lo, a.hi), 0xD8);
+  _mm_storeu_si128(
+      reinterpret_cast<__m128i*>(p),
+      _mm_packus_epi16(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1)));
 }
 #else
 template <class F>
@@ -50,13 +60,16 @@ inline I16 greater_16bit(I16 a, I16 b) {
 inline I16 subtract_16bit(I16 a, I16 b) {
   return lanewise_16bit(a, b, [](int x, int y) { return x - y; });
 }
+inline void store_bytes(uint8_t* p, I16 a) {
+  for (int i = 0; i < 16; ++i) p[i] = static_cast<uint8_t>(a.v[i]);
+}
 #endif
 
-/// out[pair] lane n = the pair of BF16 at rows[n][2 * pair], from 16 row pointers.
 #if defined(__AVX2__)
-inline void transpose_8x8(const Bf16* const* rows, __m256i* out) {
+inline void transpose_8x8(const Bf16* x, int64_t ldx, __m256i* out) {
   __m256i r[8];
-  for (int i = 0; i < 8; ++i) r[i] = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(rows[i]));
+  for (int i = 0; i < 8; ++i)
+    r[i] = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(x + i * ldx));
   __m256i t[8];
   for (int i = 0; i < 4; ++i) {
     t[2 * i] = _mm256_unpacklo_epi32(r[2 * i], r[2 * i + 1]);
@@ -73,11 +86,12 @@ inline void transpose_8x8(const Bf16* const* rows, __m256i* out) {
     out[i + 4] = _mm256_permute2x128_si256(r[i], r[i + 4], 0x31);
   }
 }
-inline void transpose_half_tile(const Bf16* const* rows, I16* out) {
+/// out[pair] lane n = the pair of BF16 at x[n * ldx + 2 * pair], for 16 rows.
+inline void transpose_half_tile(const Bf16* x, int64_t ldx, I16* out) {
   __m256i lo[8];
   __m256i hi[8];
-  transpose_8x8(rows, lo);
-  transpose_8x8(rows + 8, hi);
+  transpose_8x8(x, ldx, lo);
+  transpose_8x8(x + 8 * ldx, ldx, hi);
   for (int i = 0; i < kHalfPairs; ++i) {
 #if defined(__AVX512F__)
     out[i] = {_mm512_inserti64x4(_mm512_castsi256_si512(lo[i]), hi[i], 1)};
@@ -87,9 +101,9 @@ inline void transpose_half_tile(const Bf16* const* rows, I16* out) {
   }
 }
 #else
-inline void transpose_half_tile(const Bf16* const* rows, I16* out) {
+inline void transpose_half_tile(const Bf16* x, int64_t ldx, I16* out) {
   for (int n = 0; n < 16; ++n) {
-    for (int i = 0; i < kHalfPairs; ++i) std::memcpy(&out[i].v[n], rows[n] + 2 * i, 4);
+    for (int i = 0; i < kHalfPairs; ++i) std::memcpy(&out[i].v[n], x + n * ldx + 2 * i, 4);
   }
 }
 #endif
@@ -111,7 +125,7 @@ inline F16 e4m3_values(I16 codes) {
   return select(less(subnormal, splat(0x1p-6F)), subnormal, normal);
 }
 
-inline bool is_power_of_two_scale(float g) {
+inline bool is_power_of_two(float g) {
   int32_t b;
   std::memcpy(&b, &g, sizeof(b));
   return (b & 0x7FFFFF) == 0;
@@ -149,7 +163,8 @@ inline I16 e2m1_codes(F16 x) {
          select(less(splat(5.0F), x), one, none);
 }
 
-inline void pack_nvfp4_half(const I16* pairs, float g, uint8_t* codes, uint8_t* scales) {
+/// The scales of 16 blocks, one a lane: E4M3 codes to `codes`, and the values times g.
+inline F16 nvfp4_block_scales(const I16* pairs, float g, uint8_t* codes) {
   const I16 magnitude_bits = splat_int(0x7FFF7FFF);
   I16 amax_bits = pairs[0] & magnitude_bits;
   for (int i = 1; i < kHalfPairs; ++i) {
@@ -157,39 +172,52 @@ inline void pack_nvfp4_half(const I16* pairs, float g, uint8_t* codes, uint8_t* 
   }
   const F16 amax = max(even_floats(amax_bits), odd_floats(amax_bits));
   const I16 scale_codes = e4m3_codes(amax / splat(6.0F * g));
-  int32_t scale_words[16];
-  store_int(scale_words, scale_codes);
-  for (int n = 0; n < 16; ++n) scales[n] = static_cast<uint8_t>(scale_words[n]);
+  store_bytes(codes, scale_codes);
+  return e4m3_values(scale_codes) * splat(g);
+}
 
-  const F16 scale = e4m3_values(scale_codes) * splat(g);
+/// The codes of 16 blocks under their scales, which carry g; 128 B.
+template <bool exact_scale>
+void pack_nvfp4_codes(const I16* pairs, F16 scale, uint8_t* codes) {
+  const I16 magnitude_bits = splat_int(0x7FFF7FFF);
   // A block of zeros has code 0 throughout, signs included.
   const I16 kept = select(equal(scale, zero()), splat_int(0), splat_int(-1));
-  const bool exact = is_power_of_two_scale(g);
   I16 boundaries[7];
-  if (exact) scaled_boundaries(scale, boundaries);
+  if (exact_scale) scaled_boundaries(scale, boundaries);
   for (int group = 0; group < 2; ++group) {
     I16 words = splat_int(0);
     for (int i = 3; i >= 0; --i) {
       const I16 pair = pairs[group * 4 + i];
       const I16 magnitude = pair & magnitude_bits;
-      const I16 code = exact ? count_boundaries(magnitude, boundaries)
-                             : e2m1_codes(even_floats(magnitude) / scale) |
-                                   shift_left<16>(e2m1_codes(odd_floats(magnitude) / scale));
+      const I16 code = exact_scale ? count_boundaries(magnitude, boundaries)
+                                   : e2m1_codes(even_floats(magnitude) / scale) |
+                                         shift_left<16>(e2m1_codes(odd_floats(magnitude) / scale));
       const I16 sign = shift_right<12>(pair) & splat_int(0x80008);
-      words = shift_left<4>(words) | ((code | sign) & kept);
+      words = shift_left<4>(words) | code | sign;
     }
-    store_int(reinterpret_cast<int32_t*>(codes + group * 64), words);
+    store_int(reinterpret_cast<int32_t*>(codes + group * 64), words & kept);
   }
 }
 
-/// Codes of 16 pairs times 1 / 2^exponent; 32 B, [16 n][2].
-inline void pack_fp8_pair(I16 pair, F16 inverse_scale, uint8_t* codes) {
+/// E4M3 codes of 16 pairs over 2^exponent, which brings them to at most 448; 32 B, [16 n][2].
+inline void pack_fp8_pair(I16 pair, int exponent, uint8_t* out) {
   const I16 magnitude = pair & splat_int(0x7FFF7FFF);
-  const I16 both = e4m3_codes(even_floats(magnitude) * inverse_scale) |
-                   shift_left<8>(e4m3_codes(odd_floats(magnitude) * inverse_scale));
-  const I16 sign =
-      (shift_right<8>(pair) & splat_int(0x80)) | (shift_right<16>(pair) & splat_int(0x8000));
-  store_upper_halves(reinterpret_cast<Bf16*>(codes), shift_left<16>(both | sign));
+  // Where all codes are normal, rounding away four bits of the BF16 and moving the bias is enough.
+  const int smallest_normal = (exponent + 121) * 0x00800080;
+  const I16 below = greater_16bit(splat_int(smallest_normal), magnitude);
+  I16 codes;
+  if (mask_bits(equal(to_float(below), zero())) == 0xFFFF) {
+    const I16 odd_bit = shift_right<4>(magnitude) & splat_int(0x00010001);
+    const I16 rounded = magnitude + splat_int(0x00070007) + odd_bit;
+    codes = (shift_right<4>(rounded) & splat_int(0x0FFF0FFF)) -
+            splat_int((exponent + 120) * 0x00080008);
+  } else {
+    const F16 inverse = splat(power_of_two(-exponent));
+    codes = e4m3_codes(even_floats(magnitude) * inverse) |
+            shift_left<16>(e4m3_codes(odd_floats(magnitude) * inverse));
+  }
+  codes = codes | (shift_right<8>(pair) & splat_int(0x00800080));
+  store_upper_halves(reinterpret_cast<Bf16*>(out), shift_left<16>(codes | shift_right<8>(codes)));
 }
 
 /// The largest magnitude of count BF16 values, as its 15 bits.
@@ -234,28 +262,44 @@ inline void find_fp8_exponents(const PackArgs& args) {
   }
 }
 
-/// Half `half` of tile `index` from its transposed pairs.
-inline void pack_half_tile(const I16* pairs, float g, int64_t index, int64_t half,
-                           PackedMatrix* out) {
-  switch (out->format) {
+/// Copies k values, a multiple of 16.
+inline void copy_row(const Bf16* from, int64_t k, Bf16* to) {
+  for (int64_t i = 0; i < k; i += 16) std::memcpy(to + i, from + i, 32);
+}
+
+/// Half a tile in the making: where it goes and what it holds.
+struct HalfTile {
+  I16 pairs[kHalfPairs];
+  F16 scale;  // NVFP4 only
+  int64_t index;
+  int64_t half;
+};
+
+inline void store_half_tile(const HalfTile& from, bool exact_scale, const PackedMatrix& out) {
+  switch (out.format) {
     case WeightFormat::kBf16:
       for (int i = 0; i < kHalfPairs; ++i) {
-        uint8_t* to = out->tiles + index * kBf16TileBytes + (half * kHalfPairs + i) * 64;
-        store_int(reinterpret_cast<int32_t*>(to), pairs[i]);
+        uint8_t* to = out.tiles + from.index * kBf16TileBytes + (from.half * kHalfPairs + i) * 64;
+        store_int(reinterpret_cast<int32_t*>(to), from.pairs[i]);
       }
       return;
     case WeightFormat::kFp8: {
-      const F16 inverse = splat(power_of_two(-static_cast<int8_t>(out->scales[index])));
+      const int exponent = static_cast<int8_t>(out.scales[from.index]);
       for (int i = 0; i < kHalfPairs; ++i) {
-        pack_fp8_pair(pairs[i], inverse,
-                      out->tiles + index * kFp8TileBytes + (half * kHalfPairs + i) * 32);
+        pack_fp8_pair(from.pairs[i], exponent,
+                      out.tiles + from.index * kFp8TileBytes + (from.half * kHalfPairs + i) * 32);
       }
       return;
     }
-    case WeightFormat::kNvfp4:
-      pack_nvfp4_half(pairs, g, out->tiles + index * kNvfp4TileBytes + half * 128,
-                      out->scales + index * kNvfp4TileScales + half * 16);
+    case WeightFormat::kNvfp4: {
+      uint8_t* to = out.tiles + from.index * kNvfp4TileBytes + from.half * 128;
+      if (exact_scale) {
+        pack_nvfp4_codes<true>(from.pairs, from.scale, to);
+      } else {
+        pack_nvfp4_codes<false>(from.pairs, from.scale, to);
+      }
       return;
+    }
   }
 }
 
@@ -263,18 +307,35 @@ inline void pack(const PackArgs& args) {
   check_pack_args(args);
   const PackedMatrix& out = *args.out;
   if (out.format == WeightFormat::kFp8) find_fp8_exponents(args);
-  alignas(64) static const Bf16 zeros[16] = {};
+  const bool exact_scale = is_power_of_two(args.global_scale);
+  // A few blocks at a time: copied first, since sixteen rows that are a power of two apart would
+  // push each other out of L1, and their scales found together, so that the divisions overlap.
+  constexpr int64_t kBatch = 16;
+  constexpr int64_t kStride = kBatch * 16 + 16;
+  alignas(64) Bf16 rows[16 * kStride];
+  HalfTile batch[kBatch];
   for (int64_t n0 = args.n_begin; n0 < args.n_end; n0 += kTileN) {
-    for (int64_t block = 0; block < out.k / 16; ++block) {
-      const Bf16* rows[16];
-      for (int64_t n = 0; n < 16; ++n) {
-        rows[n] = n0 + n < args.n_end ? args.w + (n0 + n) * args.ldw + block * 16 : zeros;
+    const int64_t valid = n0 + kTileN < args.n_end ? kTileN : args.n_end - n0;
+    if (valid < kTileN) std::memset(rows, 0, sizeof(rows));
+    for (int64_t k0 = 0; k0 < out.k; k0 += kBatch * 16) {
+      const int64_t k = k0 + kBatch * 16 < out.k ? kBatch * 16 : out.k - k0;
+      for (int64_t n = 0; n < valid; ++n) {
+        copy_row(args.w + (n0 + n) * args.ldw + k0, k, rows + n * kStride);
       }
-      I16 pairs[kHalfPairs];
-      transpose_half_tile(rows, pairs);
-      const int64_t position = args.block_position != nullptr ? args.block_position[block] : block;
-      pack_half_tile(pairs, args.global_scale, n0 / kTileN * out.k_tiles() + position / 2,
-                     position % 2, args.out);
+      for (int64_t b = 0; b < k / 16; ++b) {
+        HalfTile& to = batch[b];
+        transpose_half_tile(rows + b * 16, kStride, to.pairs);
+        const int64_t block = k0 / 16 + b;
+        const int64_t position =
+            args.block_position != nullptr ? args.block_position[block] : block;
+        to.index = n0 / kTileN * out.k_tiles() + position / 2;
+        to.half = position % 2;
+        if (out.format == WeightFormat::kNvfp4) {
+          to.scale = nvfp4_block_scales(to.pairs, args.global_scale,
+                                        out.scales + to.index * kNvfp4TileScales + to.half * 16);
+        }
+      }
+      for (int64_t b = 0; b < k / 16; ++b) store_half_tile(batch[b], exact_scale, out);
     }
   }
 }
