@@ -54,7 +54,8 @@ struct RequestLimits {
 void check_requests(std::span<const Request> requests, const GenerateOptions& options,
                     const ModelConfig& config, const RequestLimits& limits);
 
-/// Error unless tokens [where: "prompt 3"] are ids of the vocabulary.
+/// Error, naming prompt and position, unless all tokens are ids of the vocabulary; `what` they are:
+/// "prompt" or "response".
 void check_tokens(std::span<const int32_t> tokens, int64_t vocab, const char* what,
                   int64_t prompt_index);
 

@@ -303,14 +303,17 @@ TEST(Engine, CancellingKeepsWhatWasDrawn) {
   expect_same(all, engine.generate(make_requests(3), make_options()), "after a cancellation");
 }
 
-TEST(Engine, ALargerVocabularyThanALogitsGroupOfRows) {
+TEST(Engine, AVocabularyWhoseLogitsAreTakenAFewRowsAtATime) {
   ModelConfig config = small_config();
-  config.vocab_size = 100'003;
+  config.vocab_size = 66'003;  // 64 rows at a time
+  config.num_hidden_layers = 1;
+  config.hidden_size = 32;
+  config.tie_word_embeddings = true;
   TestModel m({}, {}, 2, kernels::best_isa(), config);
   Engine engine(m.runtime, m.model, {.max_context = 32, .schedule = Schedule::kTogether});
   Engine alone(m.runtime, m.model, {.max_running = 1, .max_context = 32});
   std::vector<Request> requests;
-  for (int32_t i = 0; i < 70; ++i) requests.push_back({i, {i, 99'999 - i}, 1, 0});
+  for (int32_t i = 0; i < 70; ++i) requests.push_back({i, {i, 65'999 - i}, 1, 0});
   GenerateOptions options = make_options();
   options.max_new_tokens = 1;
   expect_same(engine.generate(requests, options), alone.generate(requests, options),
