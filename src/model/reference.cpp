@@ -212,8 +212,7 @@ class Reference {
 
 }  // namespace
 
-std::vector<float> reference_logits(const Parameters& parameters,
-                                    std::span<const int32_t> tokens) {
+std::vector<float> reference_logits(const Parameters& parameters, std::span<const int32_t> tokens) {
   Reference model(parameters);
   Matrix x = model.embed(tokens);
   const std::vector<ParameterLayout::Layer>& layers = parameters.layout().layers;

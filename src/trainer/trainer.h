@@ -27,7 +27,7 @@ using LossFunction = std::function<void(const MicroBatch&, std::span<float> dlog
 class Trainer {
  public:
   struct Options {
-    AdamwOptions adamw;
+    AdamwOptions adamw = {};
     float temperature = 1.0F;       // of the log-probs: the rollout's
     int64_t max_tokens = 2048;      // rows of a micro-batch
     bool checkpoint_activations = false;  // keep layers' inputs only, recompute the attention

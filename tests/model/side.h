@@ -14,8 +14,8 @@
 
 namespace quads::testing {
 
-/// Three layers, the middle one dense; grouped queries, head_dim unlike hidden / heads, tied head, a
-/// vocabulary that fills no tile.
+/// Three layers, the middle one dense; grouped queries, head_dim unlike hidden / heads, tied head,
+/// a vocabulary that fills no tile.
 inline ModelConfig moe_config() {
   ModelConfig c;
   c.architecture = Architecture::kQwen3Moe;
@@ -86,12 +86,12 @@ inline RacMasks random_masks(const PackedModel& model, const Rac& rac, uint64_t 
 /// One side: its runtime, packed weights and blocks.
 struct Side {
   struct Options {
-    Precision precision;
-    QuantizeScope scope;
+    Precision precision = {};
+    QuantizeScope scope = {};
     kernels::Isa isa = kernels::best_isa();
     int threads = 1;
     bool with_transposes = false;
-    RacMasks masks;  // empty with compensation: random ones of its ratio
+    RacMasks masks = {};  // empty with compensation: random ones of its ratio
   };
   Side(const Parameters& parameters, const Options& options)
       : runtime(options.isa, options.threads),
