@@ -49,7 +49,7 @@ void run(const CLI::App& command, const Options& options) {
   const CharacterTokenizer tokenizer(*vocabulary);
 
   ModelConfig config = options.model;
-  config.vocab_size = (tokenizer.vocab_size() + 15) / 16 * 16;
+  config.vocab_size = tokenizer.vocab_size();
   config.pad_token_id = tokenizer.pad_id();
   if (tokenizer.eos_id()) config.eos_token_ids = {*tokenizer.eos_id()};
   config.architecture =

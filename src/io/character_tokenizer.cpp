@@ -226,9 +226,8 @@ std::vector<int32_t> CharacterTokenizer::encode(std::string_view text) const {
 std::string CharacterTokenizer::decode(std::span<const int32_t> ids) const {
   std::string text;
   for (size_t i = 0; i < ids.size(); ++i) {
-    require(ids[i] >= 0 && ids[i] < vocab_size(),
-            "token id {} at position {} is not in the vocabulary of {}", ids[i], i, vocab_size());
-    text += vocabulary_.tokens[static_cast<size_t>(ids[i])];
+    require(ids[i] >= 0, "token id {} at position {} is negative", ids[i], i);
+    text += ids[i] < vocab_size() ? vocabulary_.tokens[static_cast<size_t>(ids[i])] : "\uFFFD";
   }
   return text;
 }

@@ -18,7 +18,8 @@ class Tokenizer {
 
   /// No token is added at either end. Error for text that cannot be encoded, naming the position.
   virtual std::vector<int32_t> encode(std::string_view text) const = 0;
-  /// Special tokens are kept. Error for an id outside the vocabulary.
+  /// Special tokens are kept. A model may have more ids than its tokenizer (padding of the
+  /// embedding): those beyond decode to U+FFFD. Error for a negative id.
   virtual std::string decode(std::span<const int32_t> ids) const = 0;
   /// Ids are 0..vocab_size()-1.
   virtual int64_t vocab_size() const = 0;
