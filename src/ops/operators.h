@@ -1,4 +1,4 @@
-// The registered operators as functions that go through PyTorch's dispatcher, so that tracing,
+// Signatures of the registered operators, for calls through PyTorch's dispatcher, so that tracing,
 // autograd and other devices see them.
 #pragma once
 

@@ -1,0 +1,51 @@
+// A trainer's blocks through ATen's own matrix products and attention: an engine with its own
+// rounding, as in a training stack beside a rollout engine (--trainer-kernels aten).
+//
+// Operands are what the precision says (weights as the packed model dequantises them, activations
+// fake-quantised); between operators values are BF16, the residual stream FP32. Gradients come from
+// autograd, straight through the rounding. BF16 products run in BF16 where the CPU has them
+// (ops/matmul.h), so results differ between machines.
+#pragma once
+
+#include <memory>
+
+#include "model/blocks.h"
+#include "model/packed_model.h"
+
+namespace quads {
+
+class AtenModel;
+
+class AtenBlocks : public Blocks {
+ public:
+  /// `model` must outlive this object and be refreshed. Error if its precision compensates
+  /// residuals: that needs the shared kernels. ATen's threads belong to the process: this sets
+  /// their number.
+  AtenBlocks(const PackedModel& model, int num_threads);
+  ~AtenBlocks() override;
+
+  /// Takes over the model's weights; call it after each refresh of the model.
+  void refresh();
+
+  int64_t num_layers() const override;
+  int64_t hidden() const override;
+
+  // Batches are whole sequences (cu_seqlens); statistics of residuals are not gathered (error).
+  void embed(const RowBatch& batch, float* x) override;
+  void attention_forward(int64_t layer, const RowBatch& batch, const float* x, float* y) override;
+  void ffn_forward(int64_t layer, const RowBatch& batch, const float* x, float* y) override;
+  void head_forward(const Targets& targets, const float* x, int64_t rows, float* logp,
+                    float* entropy) override;
+  void embed_backward(const RowBatch& batch, const float* dx, float* grads) override;
+  void attention_backward(int64_t layer, const RowBatch& batch, const float* x, const float* dy,
+                          float* grads, float* dx) override;
+  void ffn_backward(int64_t layer, const RowBatch& batch, const float* x, const float* dy,
+                    float* grads, float* dx) override;
+  void head_backward(const Targets& targets, const float* x, int64_t rows, const float* dlogp,
+                     float* grads, float* dx) override;
+
+ private:
+  std::unique_ptr<AtenModel> model_;  // keeps torch's headers out of this one
+};
+
+}  // namespace quads

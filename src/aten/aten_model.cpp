@@ -1,0 +1,197 @@
+#include "aten/aten_model.h"
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/argsort.h>
+#include <ATen/ops/bincount.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/from_blob.h>
+#include <ATen/ops/log_softmax.h>
+#include <ATen/ops/rms_norm.h>
+#include <ATen/ops/scaled_dot_product_attention.h>
+#include <ATen/ops/silu.h>
+#include <ATen/ops/softmax.h>
+#include <ATen/ops/topk.h>
+
+#include <algorithm>
+
+#include "ops/fake_quantize.h"
+#include "ops/matmul.h"
+#include "ops/straight_through.h"
+
+namespace quads {
+namespace {
+
+// BF16 rows as the format multiplies them, with straight-through gradients.
+at::Tensor quantize(const at::Tensor& x, kernels::ActivationFormat format, std::string_view where) {
+  if (format == kernels::ActivationFormat::kBf16) return x;
+  at::Tensor q;
+  {
+    const at::NoGradGuard no_grad;
+    q = ops::fake_quantize_activation(x.detach().contiguous(), format, where);
+  }
+  return ops::StraightThrough::apply(x, q);
+}
+
+// silu(gate) * up of [rows, 2 * width], gate first; BF16.
+at::Tensor silu_mul(const at::Tensor& gate_up) {
+  const int64_t width = gate_up.size(1) / 2;
+  const at::Tensor gate = gate_up.narrow(1, 0, width).to(at::kFloat);
+  const at::Tensor up = gate_up.narrow(1, width, width).to(at::kFloat);
+  return (at::silu(gate) * up).to(at::kBFloat16);
+}
+
+// Rotate-half RoPE of x [rows, heads, head_dim] FP32 with cos and sin [rows, 1, head_dim / 2].
+at::Tensor rotate(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin) {
+  const int64_t half = x.size(2) / 2;
+  const at::Tensor a = x.narrow(2, 0, half), b = x.narrow(2, half, half);
+  return at::cat({a * cos - b * sin, b * cos + a * sin}, 2);
+}
+
+// Where each row of packed sequences goes in [sequences, longest].
+struct Padding {
+  int64_t longest = 0;
+  at::Tensor slots;  // [rows]
+};
+
+Padding pad_sequences(const RowBatch& batch) {
+  Padding padding;
+  for (int64_t s = 0; s < batch.sequences; ++s) {
+    padding.longest = std::max(padding.longest, batch.cu_seqlens[s + 1] - batch.cu_seqlens[s]);
+  }
+  padding.slots = at::empty({batch.rows}, at::kLong);
+  auto* slot = padding.slots.mutable_data_ptr<int64_t>();
+  for (int64_t s = 0; s < batch.sequences; ++s) {
+    for (int64_t r = batch.cu_seqlens[s]; r < batch.cu_seqlens[s + 1]; ++r) {
+      slot[r] = s * padding.longest + r - batch.cu_seqlens[s];
+    }
+  }
+  return padding;
+}
+
+}  // namespace
+
+at::Tensor wrap(const float* x, at::IntArrayRef sizes) {
+  return at::from_blob(const_cast<float*>(x), sizes, at::kFloat);
+}
+at::Tensor wrap(const int64_t* x, int64_t n) {
+  return at::from_blob(const_cast<int64_t*>(x), {n}, at::kLong);
+}
+at::Tensor wrap(const int32_t* x, int64_t n) {
+  return at::from_blob(const_cast<int32_t*>(x), {n}, at::kInt).to(at::kLong);
+}
+
+WeightSource AtenModel::plain_weights() const {
+  return [this](int64_t parameter) { return weights_.at(parameter); };
+}
+
+at::Tensor AtenModel::norm(const at::Tensor& x, const at::Tensor& weight) const {
+  return at::rms_norm(x, {x.size(-1)}, weight, model_.config().rms_norm_eps);
+}
+
+at::Tensor AtenModel::attention(int64_t layer, const RowBatch& batch, const at::Tensor& x,
+                                const WeightSource& weight) const {
+  const ParameterLayout::Layer& at = layer_of(layer);
+  const kernels::AttentionBlock& block = model_.attention(layer);
+  const int64_t rows = batch.rows, head_dim = block.shape.head_dim;
+  const int64_t heads = block.shape.heads, kv_heads = block.shape.kv_heads;
+
+  const at::Tensor h = quantize(norm(x, weight(at.input_norm)).to(at::kBFloat16),
+                                block.qkv.input.format, "attention input");
+  const at::Tensor qkv =
+      ops::linear_bf16(h, weight(at.qkv)).view({rows, heads + 2 * kv_heads, head_dim});
+  const at::Tensor positions = wrap(batch.attention.positions, rows);
+  const int64_t last =
+      *std::max_element(batch.attention.positions, batch.attention.positions + rows);
+  const auto table = [&](const float* values) {
+    return wrap(values, {last + 1, head_dim / 2}).index_select(0, positions).unsqueeze(1);
+  };
+  const at::Tensor cos = table(batch.attention.cos), sin = table(batch.attention.sin);
+  const at::Tensor q =
+      rotate(norm(qkv.narrow(1, 0, heads).to(at::kFloat), weight(at.q_norm)), cos, sin);
+  const at::Tensor k =
+      rotate(norm(qkv.narrow(1, heads, kv_heads).to(at::kFloat), weight(at.k_norm)), cos, sin);
+  const at::Tensor v = qkv.narrow(1, heads + kv_heads, kv_heads);
+  const at::Tensor all =
+      at::cat({q.to(at::kBFloat16), k.to(at::kBFloat16), v}, 1).to(ops::matmul_dtype());
+
+  // Padding at the end needs no mask: attention is causal, so no row looks at it.
+  const Padding padding = pad_sequences(batch);
+  const at::Tensor padded =
+      all.new_zeros({batch.sequences * padding.longest, heads + 2 * kv_heads, head_dim})
+          .index_copy(0, padding.slots, all)
+          .view({batch.sequences, padding.longest, heads + 2 * kv_heads, head_dim})
+          .transpose(1, 2);
+  const at::Tensor attended = at::scaled_dot_product_attention(
+      padded.narrow(1, 0, heads), padded.narrow(1, heads, kv_heads),
+      padded.narrow(1, heads + kv_heads, kv_heads), {}, 0.0, /*is_causal=*/true, block.shape.scale,
+      /*enable_gqa=*/heads != kv_heads);
+  const at::Tensor out = attended.transpose(1, 2)
+                             .reshape({batch.sequences * padding.longest, heads * head_dim})
+                             .index_select(0, padding.slots)
+                             .to(at::kBFloat16);
+  const at::Tensor o = quantize(out, block.out.input.format, "attention output");
+  return x + ops::linear_bf16(o, weight(at.o)).to(at::kFloat);
+}
+
+at::Tensor AtenModel::ffn(int64_t layer, const RowBatch& batch, const at::Tensor& x,
+                          const WeightSource& weight) const {
+  const ParameterLayout::Layer& at = layer_of(layer);
+  const kernels::MoeBlock& block = model_.ffn(layer);
+  const int64_t rows = batch.rows, top_k = block.top_k;
+  const at::Tensor h = norm(x, weight(at.post_norm)).to(at::kBFloat16);
+  const at::Tensor input = quantize(h, block.gate_up_input.format, "feed-forward input");
+  const auto middle = [&](const at::Tensor& gate_up) {
+    return quantize(silu_mul(gate_up), block.down_input.format, "intermediate activation");
+  };
+  if (at.router < 0) {
+    const at::Tensor gate_up = ops::linear_bf16(input, weight(at.gate_up[0]));
+    return x + ops::linear_bf16(middle(gate_up), weight(at.down[0])).to(at::kFloat);
+  }
+
+  const at::Tensor probabilities =
+      at::softmax(ops::linear_bf16(h, weight(at.router)).to(at::kFloat), 1);
+  const int64_t offset = layer * rows * top_k;
+  const at::Tensor ids = batch.replay_routing
+                             ? wrap(batch.replay_routing + offset, rows * top_k).view({rows, top_k})
+                             : std::get<1>(at::topk(probabilities.detach(), top_k, 1));
+  if (batch.record_routing) {
+    at::from_blob(batch.record_routing + offset, {rows, top_k}, at::kInt).copy_(ids);
+  }
+  at::Tensor gates = probabilities.gather(1, ids);
+  if (block.normalise_weights) gates = gates / gates.sum(1, /*keepdim=*/true);
+
+  // Slots (row, choice) sorted by expert, so that an expert's rows are consecutive.
+  const at::Tensor flat = ids.reshape({-1});
+  const at::Tensor order = at::argsort(flat, /*stable=*/true, 0, false);
+  const at::Tensor inverse =
+      at::empty_like(order).index_copy_(0, order, at::arange(rows * top_k, at::kLong));
+  const at::Tensor counts = at::bincount(flat, {}, block.experts);
+  const auto* count = counts.const_data_ptr<int64_t>();
+  const auto per_expert = [&](const at::Tensor& in, const std::vector<int64_t>& parameters) {
+    std::vector<at::Tensor> parts;
+    int64_t begin = 0;
+    for (int64_t e = 0; e < block.experts; ++e) {
+      if (count[e] == 0) continue;
+      parts.push_back(ops::linear_bf16(in.narrow(0, begin, count[e]),
+                                       weight(parameters[static_cast<size_t>(e)])));
+      begin += count[e];
+    }
+    return at::cat(parts, 0);
+  };
+  const at::Tensor sorted = input.index_select(0, order.floor_divide(top_k));
+  const at::Tensor out = per_expert(middle(per_expert(sorted, at.gate_up)), at.down);
+  const at::Tensor by_row = out.index_select(0, inverse).view({rows, top_k, hidden()});
+  return x + (by_row.to(at::kFloat) * gates.unsqueeze(2)).sum(1);
+}
+
+at::Tensor AtenModel::log_softmax(const at::Tensor& x, float inv_temperature,
+                                  const WeightSource& weight) const {
+  const at::Tensor h = norm(x, weight(layout().final_norm)).to(at::kBFloat16);
+  const at::Tensor logits = ops::linear_bf16(h, weight(layout().head)).to(at::kFloat);
+  return at::log_softmax(logits * inv_temperature, 1);
+}
+
+}  // namespace quads

@@ -1,0 +1,68 @@
+#include "aten/aten_weights.h"
+
+#include <ATen/ops/from_blob.h>
+#include <torch/csrc/autograd/autograd.h>
+
+#include "base/error.h"
+#include "ops/matmul.h"
+#include "ops/packed_weight.h"
+
+namespace quads {
+
+void AtenWeights::refresh() {
+  const ParameterLayout& layout = model_.parameters().layout();
+  std::vector<const kernels::PackedMatrix*> packed(layout.parameters.size(), nullptr);
+  const auto set = [&](int64_t parameter, const kernels::PackedMatrix& matrix) {
+    packed[static_cast<size_t>(parameter)] = &matrix;
+  };
+  for (int64_t l = 0; l < model_.num_layers(); ++l) {
+    const ParameterLayout::Layer& at = layout.layers[static_cast<size_t>(l)];
+    set(at.qkv, model_.attention(l).qkv.weight);
+    set(at.o, model_.attention(l).out.weight);
+    for (size_t e = 0; e < at.gate_up.size(); ++e) {
+      set(at.gate_up[e], model_.ffn(l).gate_up[e]);
+      set(at.down[e], model_.ffn(l).down[e]);
+    }
+  }
+  tensors_.resize(layout.parameters.size());
+  for (size_t i = 0; i < tensors_.size(); ++i) {
+    const Parameter& p = layout.parameters[i];
+    at::Tensor values;
+    if (packed[i] && packed[i]->format != kernels::WeightFormat::kBf16) {
+      values = ops::unpack(*packed[i]);
+    } else {
+      const std::vector<int64_t> shape =
+          p.vector ? std::vector<int64_t>{p.cols} : std::vector<int64_t>{p.rows, p.cols};
+      auto* data = const_cast<Bf16*>(model_.parameters().of(static_cast<int64_t>(i)));
+      values = at::from_blob(data, shape, at::kBFloat16);
+    }
+    // Always a copy: the parameters change under an update before the next refresh.
+    const at::ScalarType dtype = p.vector ? at::kFloat : ops::matmul_dtype();
+    tensors_[i] = values.to(dtype, /*non_blocking=*/false, /*copy=*/true);
+  }
+}
+
+at::Tensor WeightLeaves::take(int64_t parameter) {
+  at::Tensor leaf = weights_.at(parameter).detach().requires_grad_(true);
+  parameters_.push_back(parameter);
+  leaves_.push_back(leaf);
+  return leaf;
+}
+
+at::Tensor WeightLeaves::backward(const ParameterLayout& layout, const at::Tensor& y,
+                                  const at::Tensor& dy, const at::Tensor& input,
+                                  float* grads) const {
+  std::vector<at::Tensor> inputs = leaves_;
+  inputs.push_back(input);
+  const std::vector<at::Tensor> result =
+      torch::autograd::grad({y}, inputs, {dy}, /*retain_graph=*/std::nullopt,
+                            /*create_graph=*/false, /*allow_unused=*/true);
+  for (size_t i = 0; i < leaves_.size(); ++i) {
+    if (!result[i].defined()) continue;  // an expert that no row chose
+    float* sum = grads + layout.at(parameters_[i]).offset;
+    at::from_blob(sum, result[i].sizes(), at::kFloat).add_(result[i]);
+  }
+  return result.back();
+}
+
+}  // namespace quads
