@@ -6,7 +6,7 @@ import torch
 
 
 class _StraightThrough(torch.autograd.Function):
-    """Gives `rounded` forward (exactly, unlike x + (rounded - x)) and the gradient of x backward."""
+    """Forward `rounded` (exactly, unlike x + (rounded - x)), backward the gradient of x."""
 
     @staticmethod
     def forward(ctx, x, rounded):
@@ -127,7 +127,8 @@ class Model:
         fused = torch.cat([self.w[f"{at}{p}_proj.weight"] for p in "qkv"])
         qkv = self.p.linear(h, fused, layer, 0, self.sparse(layer))
         heads, kv = c.num_attention_heads, c.num_key_value_heads
-        q, k, v = (t.unflatten(-1, (-1, dim)) for t in qkv.split([heads * dim, kv * dim, kv * dim], -1))
+        widths = [heads * dim, kv * dim, kv * dim]
+        q, k, v = (t.unflatten(-1, (-1, dim)) for t in qkv.split(widths, -1))
         inverse = 1.0 / c.rope_parameters["rope_theta"] ** (torch.arange(0, dim, 2).double() / dim)
         angle = torch.arange(n).double()[:, None] * inverse
         cos, sin = angle.cos().repeat(1, 2)[:, None], angle.sin().repeat(1, 2)[:, None]

@@ -1,4 +1,4 @@
-"""The model against transformers: files both ways, FP32 logits, greedy continuations, BF16 bounds."""
+"""The model against transformers: files both ways, FP32 logits, greedy tokens, BF16 bounds."""
 
 import copy
 import json
@@ -20,10 +20,14 @@ SHARED = dict(
     rope_theta=10000.0,
     initializer_range=0.15,
 )
-MOE = dict(moe_intermediate_size=32, num_experts=6, num_experts_per_tok=2, output_router_logits=False)
+MOE = dict(moe_intermediate_size=32, num_experts=6, num_experts_per_tok=2)
 CONFIGS = {
     "moe": Qwen3MoeConfig(
-        **SHARED | MOE, num_hidden_layers=2, head_dim=32, norm_topk_prob=True, tie_word_embeddings=False
+        **SHARED | MOE,
+        num_hidden_layers=2,
+        head_dim=32,
+        norm_topk_prob=True,
+        tie_word_embeddings=False,
     ),
     "moe-mixed-tied": Qwen3MoeConfig(
         **SHARED | MOE | dict(num_experts_per_tok=3, rope_theta=1e6, num_key_value_heads=1),
@@ -139,7 +143,9 @@ def test_a_directory_read_and_written_again_holds_the_same_tensors(config, model
     model.save_pretrained(tmp_path / "theirs")
     (tmp_path / "ours").mkdir()
     model_tool(function="copy", model=tmp_path / "theirs", out=tmp_path / "ours")
-    again = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "ours", dtype=torch.float32)
+    again = transformers.AutoModelForCausalLM.from_pretrained(
+        tmp_path / "ours", dtype=torch.float32
+    )
     expected = model.state_dict()
     actual = again.state_dict()
     assert expected.keys() == actual.keys()

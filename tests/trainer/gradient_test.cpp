@@ -64,8 +64,8 @@ class EachRun : public ::testing::TestWithParam<Variant> {
   Batch batch_;
 };
 INSTANTIATE_TEST_SUITE_P(Precision, EachRun,
-                         ::testing::Values(Variant{"bf16"}, Variant{"fp8"}, Variant{"w4a16"}, Variant{"nvfp4"},
-                                           Variant{"nvfp4-rac", 0.5}),
+                         ::testing::Values(Variant{"bf16"}, Variant{"fp8"}, Variant{"w4a16"},
+                                           Variant{"nvfp4"}, Variant{"nvfp4-rac", 0.5}),
                          [](const auto& info) {
                            std::string name = info.param.precision;
                            std::ranges::replace(name, '-', '_');
@@ -107,9 +107,9 @@ TEST_P(EachRun, PaddingGetsNoGradient) {
   }
 }
 
-// One tensor moves along the gradient's signs, both ways, by the least that BF16 can: the reference's
-// loss must change as the gradient says. Of a matrix every 17th element moves, so that the change
-// stays far below the curvature. All experts are chosen, so no router turns.
+// One tensor moves along the gradient's signs, both ways, by the least that BF16 can: the
+// reference's loss must change as the gradient says. Of a matrix every 17th element moves, so that
+// the change stays far below the curvature. All experts are chosen, so no router turns.
 void expect_slopes(const ModelConfig& config, const std::vector<std::string>& names) {
   Parameters parameters(config);
   randomise(parameters, 6);
