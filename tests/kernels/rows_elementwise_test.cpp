@@ -109,9 +109,10 @@ TEST_P(Elementwise, CombineAddsTheExpertsInOrder) {
 
 TEST_P(Elementwise, DotEqualsTheScalarOrder) {
   for (const int64_t n : {1, 15, 16, 17, 33, 2048}) {
-    const auto a = normal_f32(n, 60), b = normal_f32(n, 61);
+    const auto a = normal_f32(n, 60);
+    const auto b = normal_bf16(n, 61);
     float lanes[16] = {};
-    for (int64_t i = 0; i < n; ++i) lanes[i % 16] = std::fma(a[i], b[i], lanes[i % 16]);
+    for (int64_t i = 0; i < n; ++i) lanes[i % 16] = std::fma(a[i], to_float(b[i]), lanes[i % 16]);
     EXPECT_EQ(kernels().rows.dot(a.data(), b.data(), n), reduce_sum_16(lanes)) << n;
   }
   EXPECT_EQ(kernels().rows.dot(nullptr, nullptr, 0), 0.0F);
@@ -140,6 +141,16 @@ TEST_P(Elementwise, ToBf16RoundsLikeTheScalarConversion) {
         }
       }
     }
+  }
+}
+
+TEST_P(Elementwise, SumOfBf16IsRoundedOnce) {
+  for (const int64_t n : kSizes) {
+    const auto a = normal_bf16(n, 82), b = normal_bf16(n, 83);
+    Poisoned<Bf16> out(n);
+    kernels().rows.sum_bf16(a.data(), b.data(), n, out.data());
+    EXPECT_TRUE(out.guards_intact());
+    for (int64_t i = 0; i < n; ++i) EXPECT_EQ(out[i], to_bf16(to_float(a[i]) + to_float(b[i])));
   }
 }
 
@@ -246,7 +257,7 @@ TEST_P(Elementwise, EqualsTheGoldenFile) {
     hashes["silu_mul_backward_" + name] = bits_hash(dgu.data(), 2 * n);
     hashes["adamw_master_" + name] = bits_hash(w.data(), n);
     hashes["adamw_value_" + name] = bits_hash(value.data(), n);
-    const float dot = kernels().rows.dot(gu.data(), dh.data(), n);
+    const float dot = kernels().rows.dot(gu.data(), h.data(), n);
     const double squares = kernels().rows.sum_of_squares(gu.data(), 2 * n);
     hashes["dot_" + name] = bits_hash(&dot, 1);
     hashes["sum_of_squares_" + name] = bits_hash(&squares, 1);

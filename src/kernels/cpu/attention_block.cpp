@@ -168,12 +168,12 @@ void attention_backward(const CpuContext& context, const AttentionBlock& block,
     linear(local, h, end - begin, block.qkv.weight, qkv + begin * qkv_width, qkv_width);
     rotate_and_store(local, block, rows, begin, end, qkv + begin * qkv_width, q, arena);
     if (h_operand.same_as_forward()) {
-      h_operand.store(begin, end - begin, h);
+      h_operand.store(local, begin, end - begin, h);
     } else {
       Bf16* plain = arena.alloc<Bf16>((end - begin) * hidden);
       local.rows().rmsnorm(x + begin * hidden, hidden, end - begin, hidden, block.norm,
                            block.rms_eps, 1.0F, plain, hidden, nullptr);
-      h_operand.quantize(local, begin, end - begin, plain, hidden);
+      h_operand.quantize(local, begin, end - begin, plain, hidden, arena);
     }
     local.rows().to_bf16(dy + begin * hidden, (end - begin) * hidden, 1.0F,
                          dy_bf16 + begin * hidden);
@@ -191,7 +191,7 @@ void attention_backward(const CpuContext& context, const AttentionBlock& block,
     const int64_t begin = cu_seqlens[s], n = cu_seqlens[s + 1] - begin;
     if (n == 0) return;
     const Bf16* attended = attend_rows(local, block, rows, begin, begin + n, q, arena);
-    o_operand.quantize(local, begin, n, attended, q_width);
+    o_operand.quantize(local, begin, n, attended, q_width, arena);
     float* dout = arena.alloc<float>(n * q_width);
     linear(local, {.q1 = dy_bf16 + begin * hidden, .ld1 = hidden}, n, transposed.out, dout,
            q_width);

@@ -100,7 +100,7 @@ void head_backward(const CpuContext& context, const HeadBlock& block,
       float* gathered = arena.alloc<float>(n * hidden);
       float* inv_rms = arena.alloc<float>(n);
       const Bf16* h = normalise(local, block, x, row, n, gathered, inv_rms, arena);
-      h_operand.store(begin, n, {.q1 = h, .ld1 = hidden});
+      h_operand.store(local, begin, n, {.q1 = h, .ld1 = hidden});
       float* logits = arena.alloc<float>(n * block.vocab);
       linear(local, {.q1 = h, .ld1 = hidden}, n, block.weight, logits, block.vocab);
       Bf16* dz = dlogits + begin * padded;

@@ -218,15 +218,15 @@ void moe_backward(const CpuContext& context, const MoeBlock& block,
 
     const Operand input = gather(routed.input, hidden, slot, count, top_k, arena);
     if (input_operand.same_as_forward()) {
-      input_operand.store(task.begin, count, input);
+      input_operand.store(local, task.begin, count, input);
     } else {
       const Operand plain =
           gather({.q1 = routed.h, .ld1 = hidden}, hidden, slot, count, top_k, arena);
-      input_operand.quantize(local, task.begin, count, plain.q1, hidden);
+      input_operand.quantize(local, task.begin, count, plain.q1, hidden, arena);
     }
     Bf16* h = arena.alloc<Bf16>(count * width);
     const float* gu = expand(local, block, task, input, h, arena);
-    h_operand.quantize(local, task.begin, count, h, width);
+    h_operand.quantize(local, task.begin, count, h, width, arena);
 
     // dh without the routing weight: its product with h is the weight's gradient.
     Bf16* dy_rows = arena.alloc<Bf16>(count * hidden);
@@ -238,15 +238,10 @@ void moe_backward(const CpuContext& context, const MoeBlock& block,
     }
     float* dh = arena.alloc<float>(count * width);
     linear(local, {.q1 = dy_rows, .ld1 = hidden}, count, transposed.down[task.expert], dh, width);
-    float* h_row = arena.alloc<float>(width);
+    const float unscale = 1.0F / h_operand.scale();
     for (int64_t i = 0; i < count; ++i) {
-      const int64_t at = (task.begin + i) * width;
-      const float unscale = 1.0F / h_operand.scale();
-      for (int64_t j = 0; j < width; ++j) {
-        h_row[j] = to_float(h_operand.q1()[at + j]) * unscale;
-        if (h_operand.q2()) h_row[j] += to_float(h_operand.q2()[at + j]) * unscale;
-      }
-      dweights[slot[i]] = local.rows().dot(dh + i * width, h_row, width);
+      dweights[slot[i]] =
+          unscale * local.rows().dot(dh + i * width, h_operand.row(task.begin + i), width);
       const float weight = routed.weights[slot[i]];
       for (int64_t j = 0; j < width; ++j) dh[i * width + j] *= weight;
     }
@@ -305,7 +300,7 @@ void moe_backward(const CpuContext& context, const MoeBlock& block,
   products.reserve(static_cast<size_t>(2 * block.experts + 1));
   GradientOperand router_input({.k = hidden}, block.router ? rows : 0, shared);
   if (block.router) {
-    router_input.store(0, rows, {.q1 = routed.h, .ld1 = hidden});
+    router_input.store(context, 0, rows, {.q1 = routed.h, .ld1 = hidden});
     products.push_back(
         {dlogits, padded_experts, &router_input, 0, rows, block.experts, grads.router});
   }

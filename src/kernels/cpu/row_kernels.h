@@ -83,9 +83,11 @@ struct RowKernels {
   /// y[i] = x[i] + sum over s in order of weights[s] * parts[s][i] (fused multiply-adds).
   void (*combine)(const float* x, const float* const* parts, const float* weights, int64_t top_k,
                   int64_t d, float* y);
-  float (*dot)(const float* a, const float* b, int64_t n);  // 16-lane chains, then the tree
+  float (*dot)(const float* a, const Bf16* b, int64_t n);  // 16-lane chains, then the tree
   /// out = bf16(x * scale)
   void (*to_bf16)(const float* x, int64_t n, float scale, Bf16* out);
+  /// out = bf16(a + b); out may be a or b
+  void (*sum_bf16)(const Bf16* a, const Bf16* b, int64_t n, Bf16* out);
   /// y += x
   void (*add)(const float* x, int64_t n, float* y);
 

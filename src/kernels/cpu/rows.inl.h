@@ -25,6 +25,7 @@ RowKernels row_kernels() {
       .combine = combine,
       .dot = dot,
       .to_bf16 = to_bf16_row,
+      .sum_bf16 = sum_bf16,
       .add = add,
       .route = route,
       .route_backward = route_backward,

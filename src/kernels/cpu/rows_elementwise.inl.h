@@ -34,11 +34,11 @@ static void combine(const float* x, const float* const* parts, const float* weig
   }
 }
 
-static float dot(const float* a, const float* b, int64_t n) {
+static float dot(const float* a, const Bf16* b, int64_t n) {
   F16 sum = zero();
   for (int64_t i = 0; i < n; i += 16) {
     const int lanes = lanes_from(n, i);
-    sum = fma(load_first(a + i, lanes), load_first(b + i, lanes), sum);
+    sum = fma(load_first(a + i, lanes), load_bf16_first(b + i, lanes), sum);
   }
   return reduce_sum(sum);
 }
@@ -47,6 +47,13 @@ static void to_bf16_row(const float* x, int64_t n, float scale, Bf16* out) {
   for (int64_t i = 0; i < n; i += 16) {
     const int lanes = lanes_from(n, i);
     store_rounded(out + i, load_first(x + i, lanes) * splat(scale), lanes);
+  }
+}
+
+static void sum_bf16(const Bf16* a, const Bf16* b, int64_t n, Bf16* out) {
+  for (int64_t i = 0; i < n; i += 16) {
+    const int lanes = lanes_from(n, i);
+    store_rounded(out + i, load_bf16_first(a + i, lanes) + load_bf16_first(b + i, lanes), lanes);
   }
 }
 

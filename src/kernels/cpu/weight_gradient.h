@@ -1,5 +1,5 @@
-// Gradients of weight matrices: dW = dY^T X, where X is what the forward multiplied (quantised
-// values and, under compensation, the residual's), straight through the rounding.
+// Gradients of weight matrices: dW = dY^T X, where X is what the forward multiplied, straight
+// through the rounding.
 #pragma once
 
 #include <span>
@@ -8,21 +8,21 @@
 
 namespace quads::kernels {
 
-/// The inputs of a linear layer for all rows of a batch, in the natural order of K.
+/// The inputs of a linear layer for all rows of a batch, in the natural order of K: the quantised
+/// values, under compensation bf16(q1 + m q2).
 class GradientOperand {
  public:
   GradientOperand(const QuantizeSpec& forward, int64_t rows, Arena& arena);
 
-  /// Whether the forward's own operand serves: it does unless its blocks are permuted or it carries
-  /// a compact residual.
+  /// Whether the forward's own operand serves: it does unless its blocks are permuted or its
+  /// residual covers only some of them.
   bool same_as_forward() const { return same_; }
-  void store(int64_t row, int64_t count, const Operand& forward);
+  void store(const CpuContext& context, int64_t row, int64_t count, const Operand& forward);
   /// Quantises `count` BF16 rows anew, in natural order, into rows row... .
-  void quantize(const CpuContext& context, int64_t row, int64_t count, const Bf16* x,
-                int64_t ldx);
+  void quantize(const CpuContext& context, int64_t row, int64_t count, const Bf16* x, int64_t ldx,
+                Arena& arena);
 
-  const Bf16* q1() const { return q1_; }
-  const Bf16* q2() const { return q2_; }  // null without compensation
+  const Bf16* row(int64_t r) const { return values_ + r * spec_.k; }
   int64_t k() const { return spec_.k; }
   /// The factor that the stored values carry.
   float scale() const { return spec_.out_scale; }
@@ -30,8 +30,7 @@ class GradientOperand {
  private:
   QuantizeSpec spec_;  // natural order, full-width residual
   bool same_;
-  Bf16* q1_;
-  Bf16* q2_;
+  Bf16* values_;
 };
 
 /// One product dw [n rounded up to 16, k] += dY^T X over `rows` consecutive rows of both.
