@@ -5,13 +5,16 @@
 #include <ATen/core/grad_mode.h>
 
 #include <algorithm>
-#include <functional>
+#include <vector>
 
 #include "aten/aten_model.h"
 #include "base/error.h"
 
 namespace quads {
 namespace {
+
+// Rows that a thread takes through a block. Cut by shape alone; gradients are added up in order.
+constexpr int64_t kPartRows = 512;
 
 void check_batch(const RowBatch& batch) {
   require(batch.cu_seqlens != nullptr,
@@ -20,30 +23,95 @@ void check_batch(const RowBatch& batch) {
           "ATen's blocks gather no compensation statistics; that needs the shared kernels");
 }
 
-// Calls body(first, count) on ranges of targets, so that the logits of one stay small.
-void for_target_chunks(const Targets& targets, int64_t vocab,
-                       const std::function<void(int64_t, int64_t)>& body) {
-  constexpr int64_t kLogits = int64_t{1} << 24;
-  const int64_t chunk = std::max<int64_t>(1, kLogits / vocab);
-  for (int64_t first = 0; first < targets.count; first += chunk) {
-    body(first, std::min(chunk, targets.count - first));
+// Consecutive sequences of at least kPartRows rows, as `layer` sees them.
+std::vector<SequenceRows> cut(const RowBatch& batch, int64_t layer, int64_t top_k) {
+  check_batch(batch);
+  std::vector<SequenceRows> parts;
+  int64_t first = 0;
+  for (int64_t s = 1; s <= batch.sequences; ++s) {
+    const int64_t begin = batch.cu_seqlens[first], rows = batch.cu_seqlens[s] - begin;
+    if (rows == 0 || (rows < kPartRows && s < batch.sequences)) continue;
+    const int64_t routing = (layer * batch.rows + begin) * top_k;
+    parts.push_back(
+        {.begin = begin,
+         .rows = rows,
+         .cu_seqlens = {batch.cu_seqlens + first, static_cast<size_t>(s - first + 1)},
+         .positions = batch.attention.positions + begin,
+         .cos = batch.attention.cos,
+         .sin = batch.attention.sin,
+         .replay_routing = batch.replay_routing ? batch.replay_routing + routing : nullptr,
+         .record_routing = batch.record_routing ? batch.record_routing + routing : nullptr});
+    first = s;
   }
+  return parts;
+}
+
+// y = block(part, x, weights) for every part.
+template <class Block>
+void forward_parts(const kernels::CpuContext& context, const AtenModel& model,
+                   const std::vector<SequenceRows>& parts, const float* x, float* y,
+                   const Block& block) {
+  const int64_t hidden = model.hidden();
+  context.parallel_for(std::ssize(parts), [&](int64_t i, int) {
+    const at::NoGradGuard no_grad;
+    const SequenceRows& part = parts[static_cast<size_t>(i)];
+    const std::vector<int64_t> shape = {part.rows, hidden};
+    wrap(y + part.begin * hidden, shape)
+        .copy_(block(part, wrap(x + part.begin * hidden, shape), model.plain_weights()));
+  });
+}
+
+template <class Block>
+void backward_parts(const kernels::CpuContext& context, AtenModel& model,
+                    std::vector<SequenceRows> parts, const float* x, const float* dy, float* grads,
+                    float* dx, const Block& block) {
+  const int64_t hidden = model.hidden();
+  std::vector<WeightLeaves> leaves(parts.size(), WeightLeaves(model.weights()));
+  context.parallel_for(std::ssize(parts), [&](int64_t i, int) {
+    const at::AutoGradMode with_grad(true);
+    WeightLeaves& own = leaves[static_cast<size_t>(i)];
+    SequenceRows& part = parts[static_cast<size_t>(i)];
+    part.record_routing = nullptr;
+    const std::vector<int64_t> shape = {part.rows, hidden};
+    const int64_t offset = part.begin * hidden;
+    const at::Tensor input = wrap(x + offset, shape).requires_grad_(true);
+    const at::Tensor y = block(part, input, [&](int64_t p) { return own.take(p); });
+    wrap(dx + offset, shape).copy_(own.backward(y, wrap(dy + offset, shape), input));
+  });
+  const at::NoGradGuard no_grad;
+  for (const WeightLeaves& own : leaves) own.add_to(model.layout(), grads);
+}
+
+// Ranges of targets, of which the logits stay small.
+struct TargetRange {
+  int64_t first, count;
+};
+
+std::vector<TargetRange> cut(const Targets& targets, int64_t vocab) {
+  constexpr int64_t kLogits = int64_t{1} << 24;
+  const int64_t size = std::clamp<int64_t>(kLogits / vocab, 1, kPartRows);
+  std::vector<TargetRange> ranges;
+  for (int64_t first = 0; first < targets.count; first += size) {
+    ranges.push_back({first, std::min(size, targets.count - first)});
+  }
+  return ranges;
 }
 
 }  // namespace
 
-AtenBlocks::AtenBlocks(const PackedModel& model, int num_threads) {
+AtenBlocks::AtenBlocks(const kernels::CpuContext& context, const PackedModel& model)
+    : context_(context) {
   require(model.precision().rac.ratio == 0,
           "precision {} compensates residuals; ATen's kernels do not: use --trainer-kernels shared",
           precision_name(model.precision()));
-  at::set_num_threads(num_threads);
+  at::set_num_threads(1);
   model_ = std::make_unique<AtenModel>(model);
   refresh();
 }
 
 AtenBlocks::~AtenBlocks() = default;
 
-void AtenBlocks::refresh() { model_->weights().refresh(); }
+void AtenBlocks::refresh() { model_->weights().refresh(context_); }
 
 int64_t AtenBlocks::num_layers() const { return model_->packed().num_layers(); }
 
@@ -61,33 +129,33 @@ void AtenBlocks::embed(const RowBatch& batch, float* x) {
 }
 
 void AtenBlocks::attention_forward(int64_t layer, const RowBatch& batch, const float* x, float* y) {
-  check_batch(batch);
-  const at::NoGradGuard no_grad;
-  wrap(y, {batch.rows, hidden()})
-      .copy_(model_->attention(layer, batch, wrap(x, {batch.rows, hidden()}),
-                               model_->plain_weights()));
+  forward_parts(context_, *model_, cut(batch, layer, 0), x, y,
+                [&](const SequenceRows& part, const at::Tensor& in, const WeightSource& weight) {
+                  return model_->attention(layer, part, in, weight);
+                });
 }
 
 void AtenBlocks::ffn_forward(int64_t layer, const RowBatch& batch, const float* x, float* y) {
-  check_batch(batch);
-  const at::NoGradGuard no_grad;
-  wrap(y, {batch.rows, hidden()})
-      .copy_(model_->ffn(layer, batch, wrap(x, {batch.rows, hidden()}), model_->plain_weights()));
+  forward_parts(context_, *model_, cut(batch, layer, model_->packed().ffn(layer).top_k), x, y,
+                [&](const SequenceRows& part, const at::Tensor& in, const WeightSource& weight) {
+                  return model_->ffn(layer, part, in, weight);
+                });
 }
 
 void AtenBlocks::head_forward(const Targets& targets, const float* x, int64_t rows, float* logp,
                               float* entropy) {
-  const at::NoGradGuard no_grad;
-  const at::Tensor all = wrap(x, {rows, hidden()});
-  for_target_chunks(
-      targets, model_->packed().config().vocab_size, [&](int64_t first, int64_t count) {
-        const at::Tensor log_p =
-            model_->log_softmax(all.index_select(0, wrap(targets.rows + first, count)),
-                                targets.inv_temperature, model_->plain_weights());
-        const at::Tensor tokens = wrap(targets.tokens + first, count).unsqueeze(1);
-        wrap(logp + first, {count}).copy_(log_p.gather(1, tokens).squeeze(1));
-        if (entropy) wrap(entropy + first, {count}).copy_(-(log_p.exp() * log_p).sum(1));
-      });
+  const std::vector<TargetRange> ranges = cut(targets, model_->packed().config().vocab_size);
+  context_.parallel_for(std::ssize(ranges), [&](int64_t i, int) {
+    const at::NoGradGuard no_grad;
+    const auto [first, count] = ranges[static_cast<size_t>(i)];
+    const at::Tensor in =
+        wrap(x, {rows, hidden()}).index_select(0, wrap(targets.rows + first, count));
+    const at::Tensor log_p =
+        model_->log_softmax(in, targets.inv_temperature, model_->plain_weights());
+    const at::Tensor tokens = wrap(targets.tokens + first, count).unsqueeze(1);
+    wrap(logp + first, {count}).copy_(log_p.gather(1, tokens).squeeze(1));
+    if (entropy) wrap(entropy + first, {count}).copy_(-(log_p.exp() * log_p).sum(1));
+  });
 }
 
 void AtenBlocks::embed_backward(const RowBatch& batch, const float* dx, float* grads) {
@@ -100,48 +168,42 @@ void AtenBlocks::embed_backward(const RowBatch& batch, const float* dx, float* g
 
 void AtenBlocks::attention_backward(int64_t layer, const RowBatch& batch, const float* x,
                                     const float* dy, float* grads, float* dx) {
-  check_batch(batch);
-  const at::AutoGradMode with_grad(true);
-  WeightLeaves leaves(model_->weights());
-  const at::Tensor input = wrap(x, {batch.rows, hidden()}).requires_grad_(true);
-  const at::Tensor y =
-      model_->attention(layer, batch, input, [&](int64_t p) { return leaves.take(p); });
-  wrap(dx, {batch.rows, hidden()})
-      .copy_(leaves.backward(model_->layout(), y, wrap(dy, {batch.rows, hidden()}), input, grads));
+  backward_parts(context_, *model_, cut(batch, layer, 0), x, dy, grads, dx,
+                 [&](const SequenceRows& part, const at::Tensor& in, const WeightSource& weight) {
+                   return model_->attention(layer, part, in, weight);
+                 });
 }
 
 void AtenBlocks::ffn_backward(int64_t layer, const RowBatch& batch, const float* x, const float* dy,
                               float* grads, float* dx) {
-  check_batch(batch);
-  const at::AutoGradMode with_grad(true);
-  WeightLeaves leaves(model_->weights());
-  const at::Tensor input = wrap(x, {batch.rows, hidden()}).requires_grad_(true);
-  RowBatch replay_only = batch;
-  replay_only.record_routing = nullptr;
-  const at::Tensor y =
-      model_->ffn(layer, replay_only, input, [&](int64_t p) { return leaves.take(p); });
-  wrap(dx, {batch.rows, hidden()})
-      .copy_(leaves.backward(model_->layout(), y, wrap(dy, {batch.rows, hidden()}), input, grads));
+  backward_parts(context_, *model_, cut(batch, layer, model_->packed().ffn(layer).top_k), x, dy,
+                 grads, dx,
+                 [&](const SequenceRows& part, const at::Tensor& in, const WeightSource& weight) {
+                   return model_->ffn(layer, part, in, weight);
+                 });
 }
 
 void AtenBlocks::head_backward(const Targets& targets, const float* x, int64_t rows,
                                const float* dlogp, float* grads, float* dx) {
-  const at::AutoGradMode with_grad(true);
-  const at::Tensor all = wrap(x, {rows, hidden()}), dall = wrap(dx, {rows, hidden()});
-  dall.zero_();
-  for_target_chunks(
-      targets, model_->packed().config().vocab_size, [&](int64_t first, int64_t count) {
-        WeightLeaves leaves(model_->weights());
-        const at::Tensor target_rows = wrap(targets.rows + first, count);
-        const at::Tensor input = all.index_select(0, target_rows).requires_grad_(true);
-        const at::Tensor log_p = model_->log_softmax(input, targets.inv_temperature,
-                                                     [&](int64_t p) { return leaves.take(p); });
-        const at::Tensor tokens = wrap(targets.tokens + first, count).unsqueeze(1);
-        const at::Tensor dinput =
-            leaves.backward(model_->layout(), log_p.gather(1, tokens).squeeze(1),
-                            wrap(dlogp + first, {count}), input, grads);
-        dall.index_copy_(0, target_rows, dinput);
-      });
+  std::fill_n(dx, rows * hidden(), 0.0F);
+  const std::vector<TargetRange> ranges = cut(targets, model_->packed().config().vocab_size);
+  std::vector<WeightLeaves> leaves(ranges.size(), WeightLeaves(model_->weights()));
+  context_.parallel_for(std::ssize(ranges), [&](int64_t i, int) {
+    const at::AutoGradMode with_grad(true);
+    WeightLeaves& own = leaves[static_cast<size_t>(i)];
+    const auto [first, count] = ranges[static_cast<size_t>(i)];
+    const at::Tensor target_rows = wrap(targets.rows + first, count);
+    const at::Tensor input =
+        wrap(x, {rows, hidden()}).index_select(0, target_rows).requires_grad_(true);
+    const at::Tensor log_p =
+        model_->log_softmax(input, targets.inv_temperature, [&](int64_t p) { return own.take(p); });
+    const at::Tensor tokens = wrap(targets.tokens + first, count).unsqueeze(1);
+    const at::Tensor dinput =
+        own.backward(log_p.gather(1, tokens).squeeze(1), wrap(dlogp + first, {count}), input);
+    wrap(dx, {rows, hidden()}).index_copy_(0, target_rows, dinput);  // rows are distinct
+  });
+  const at::NoGradGuard no_grad;
+  for (const WeightLeaves& own : leaves) own.add_to(model_->layout(), grads);
 }
 
 }  // namespace quads

@@ -19,9 +19,10 @@ class AtenModel;
 class AtenBlocks : public Blocks {
  public:
   /// `model` must outlive this object and be refreshed. Error if its precision compensates
-  /// residuals: that needs the shared kernels. ATen's threads belong to the process: this sets
-  /// their number.
-  AtenBlocks(const PackedModel& model, int num_threads);
+  /// residuals: that needs the shared kernels. The context's threads each take some sequences, so
+  /// ATen's own threads, which belong to the process, are switched off; results do not depend on
+  /// the number of threads.
+  AtenBlocks(const kernels::CpuContext& context, const PackedModel& model);
   ~AtenBlocks() override;
 
   /// Takes over the model's weights; call it after each refresh of the model.
@@ -45,6 +46,7 @@ class AtenBlocks : public Blocks {
                      float* grads, float* dx) override;
 
  private:
+  kernels::CpuContext context_;
   std::unique_ptr<AtenModel> model_;  // keeps torch's headers out of this one
 };
 

@@ -52,20 +52,21 @@ at::Tensor rotate(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& 
 
 // Where each row of packed sequences goes in [sequences, longest].
 struct Padding {
-  int64_t longest = 0;
-  at::Tensor slots;  // [rows]
+  int64_t sequences, longest = 0;
+  at::Tensor slots = {};  // [rows]
 };
 
-Padding pad_sequences(const RowBatch& batch) {
-  Padding padding;
-  for (int64_t s = 0; s < batch.sequences; ++s) {
-    padding.longest = std::max(padding.longest, batch.cu_seqlens[s + 1] - batch.cu_seqlens[s]);
+Padding pad_sequences(const SequenceRows& rows) {
+  Padding padding{.sequences = std::ssize(rows.cu_seqlens) - 1};
+  const auto begin = [&](int64_t s) { return rows.cu_seqlens[static_cast<size_t>(s)]; };
+  for (int64_t s = 0; s < padding.sequences; ++s) {
+    padding.longest = std::max(padding.longest, begin(s + 1) - begin(s));
   }
-  padding.slots = at::empty({batch.rows}, at::kLong);
+  padding.slots = at::empty({rows.rows}, at::kLong);
   auto* slot = padding.slots.mutable_data_ptr<int64_t>();
-  for (int64_t s = 0; s < batch.sequences; ++s) {
-    for (int64_t r = batch.cu_seqlens[s]; r < batch.cu_seqlens[s + 1]; ++r) {
-      slot[r] = s * padding.longest + r - batch.cu_seqlens[s];
+  for (int64_t s = 0; s < padding.sequences; ++s) {
+    for (int64_t r = begin(s); r < begin(s + 1); ++r) {
+      slot[r - rows.begin] = s * padding.longest + r - begin(s);
     }
   }
   return padding;
@@ -91,24 +92,23 @@ at::Tensor AtenModel::norm(const at::Tensor& x, const at::Tensor& weight) const 
   return at::rms_norm(x, {x.size(-1)}, weight, model_.config().rms_norm_eps);
 }
 
-at::Tensor AtenModel::attention(int64_t layer, const RowBatch& batch, const at::Tensor& x,
+at::Tensor AtenModel::attention(int64_t layer, const SequenceRows& part, const at::Tensor& x,
                                 const WeightSource& weight) const {
   const ParameterLayout::Layer& at = layer_of(layer);
   const kernels::AttentionBlock& block = model_.attention(layer);
-  const int64_t rows = batch.rows, head_dim = block.shape.head_dim;
+  const int64_t rows = part.rows, head_dim = block.shape.head_dim;
   const int64_t heads = block.shape.heads, kv_heads = block.shape.kv_heads;
 
   const at::Tensor h = quantize(norm(x, weight(at.input_norm)).to(at::kBFloat16),
                                 block.qkv.input.format, "attention input");
   const at::Tensor qkv =
       ops::linear_bf16(h, weight(at.qkv)).view({rows, heads + 2 * kv_heads, head_dim});
-  const at::Tensor positions = wrap(batch.attention.positions, rows);
-  const int64_t last =
-      *std::max_element(batch.attention.positions, batch.attention.positions + rows);
+  const at::Tensor positions = wrap(part.positions, rows);
+  const int64_t last = *std::max_element(part.positions, part.positions + rows);
   const auto table = [&](const float* values) {
     return wrap(values, {last + 1, head_dim / 2}).index_select(0, positions).unsqueeze(1);
   };
-  const at::Tensor cos = table(batch.attention.cos), sin = table(batch.attention.sin);
+  const at::Tensor cos = table(part.cos), sin = table(part.sin);
   const at::Tensor q =
       rotate(norm(qkv.narrow(1, 0, heads).to(at::kFloat), weight(at.q_norm)), cos, sin);
   const at::Tensor k =
@@ -118,29 +118,29 @@ at::Tensor AtenModel::attention(int64_t layer, const RowBatch& batch, const at::
       at::cat({q.to(at::kBFloat16), k.to(at::kBFloat16), v}, 1).to(ops::matmul_dtype());
 
   // Padding at the end needs no mask: attention is causal, so no row looks at it.
-  const Padding padding = pad_sequences(batch);
+  const Padding padding = pad_sequences(part);
   const at::Tensor padded =
-      all.new_zeros({batch.sequences * padding.longest, heads + 2 * kv_heads, head_dim})
+      all.new_zeros({padding.sequences * padding.longest, heads + 2 * kv_heads, head_dim})
           .index_copy(0, padding.slots, all)
-          .view({batch.sequences, padding.longest, heads + 2 * kv_heads, head_dim})
+          .view({padding.sequences, padding.longest, heads + 2 * kv_heads, head_dim})
           .transpose(1, 2);
   const at::Tensor attended = at::scaled_dot_product_attention(
       padded.narrow(1, 0, heads), padded.narrow(1, heads, kv_heads),
       padded.narrow(1, heads + kv_heads, kv_heads), {}, 0.0, /*is_causal=*/true, block.shape.scale,
       /*enable_gqa=*/heads != kv_heads);
   const at::Tensor out = attended.transpose(1, 2)
-                             .reshape({batch.sequences * padding.longest, heads * head_dim})
+                             .reshape({padding.sequences * padding.longest, heads * head_dim})
                              .index_select(0, padding.slots)
                              .to(at::kBFloat16);
   const at::Tensor o = quantize(out, block.out.input.format, "attention output");
   return x + ops::linear_bf16(o, weight(at.o)).to(at::kFloat);
 }
 
-at::Tensor AtenModel::ffn(int64_t layer, const RowBatch& batch, const at::Tensor& x,
+at::Tensor AtenModel::ffn(int64_t layer, const SequenceRows& part, const at::Tensor& x,
                           const WeightSource& weight) const {
   const ParameterLayout::Layer& at = layer_of(layer);
   const kernels::MoeBlock& block = model_.ffn(layer);
-  const int64_t rows = batch.rows, top_k = block.top_k;
+  const int64_t rows = part.rows, top_k = block.top_k;
   const at::Tensor h = norm(x, weight(at.post_norm)).to(at::kBFloat16);
   const at::Tensor input = quantize(h, block.gate_up_input.format, "feed-forward input");
   const auto middle = [&](const at::Tensor& gate_up) {
@@ -153,12 +153,11 @@ at::Tensor AtenModel::ffn(int64_t layer, const RowBatch& batch, const at::Tensor
 
   const at::Tensor probabilities =
       at::softmax(ops::linear_bf16(h, weight(at.router)).to(at::kFloat), 1);
-  const int64_t offset = layer * rows * top_k;
-  const at::Tensor ids = batch.replay_routing
-                             ? wrap(batch.replay_routing + offset, rows * top_k).view({rows, top_k})
+  const at::Tensor ids = part.replay_routing
+                             ? wrap(part.replay_routing, rows * top_k).view({rows, top_k})
                              : std::get<1>(at::topk(probabilities.detach(), top_k, 1));
-  if (batch.record_routing) {
-    at::from_blob(batch.record_routing + offset, {rows, top_k}, at::kInt).copy_(ids);
+  if (part.record_routing) {
+    at::from_blob(part.record_routing, {rows, top_k}, at::kInt).copy_(ids);
   }
   at::Tensor gates = probabilities.gather(1, ids);
   if (block.normalise_weights) gates = gates / gates.sum(1, /*keepdim=*/true);

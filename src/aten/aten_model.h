@@ -1,10 +1,23 @@
 // A model's blocks as functions of tensors, differentiable by autograd.
 #pragma once
 
+#include <span>
+
 #include "aten/aten_weights.h"
 #include "model/blocks.h"
 
 namespace quads {
+
+/// Some whole sequences of a batch, at one layer.
+struct SequenceRows {
+  int64_t begin, rows;                  // rows of the batch
+  std::span<const int64_t> cu_seqlens;  // [sequences + 1], offsets of the batch
+  const int64_t* positions;             // [rows]
+  const float* cos;                     // [positions][head_dim / 2]
+  const float* sin;
+  const int32_t* replay_routing;  // [rows, top_k] or null
+  int32_t* record_routing;        // the same
+};
 
 class AtenModel {
  public:
@@ -17,10 +30,10 @@ class AtenModel {
   /// The weights themselves, without gradients.
   WeightSource plain_weights() const;
 
-  // x and the results are FP32 [rows, hidden]; `batch` is of whole sequences.
-  at::Tensor attention(int64_t layer, const RowBatch& batch, const at::Tensor& x,
+  // x and the results are FP32 [rows, hidden].
+  at::Tensor attention(int64_t layer, const SequenceRows& rows, const at::Tensor& x,
                        const WeightSource& weight) const;
-  at::Tensor ffn(int64_t layer, const RowBatch& batch, const at::Tensor& x,
+  at::Tensor ffn(int64_t layer, const SequenceRows& rows, const at::Tensor& x,
                  const WeightSource& weight) const;
   /// log softmax(inv_temperature * logits), FP32 [rows, vocab], of rows x [rows, hidden].
   at::Tensor log_softmax(const at::Tensor& x, float inv_temperature,

@@ -9,7 +9,7 @@
 
 namespace quads {
 
-void AtenWeights::refresh() {
+void AtenWeights::refresh(const kernels::CpuContext& context) {
   const ParameterLayout& layout = model_.parameters().layout();
   std::vector<const kernels::PackedMatrix*> packed(layout.parameters.size(), nullptr);
   const auto set = [&](int64_t parameter, const kernels::PackedMatrix& matrix) {
@@ -25,7 +25,8 @@ void AtenWeights::refresh() {
     }
   }
   tensors_.resize(layout.parameters.size());
-  for (size_t i = 0; i < tensors_.size(); ++i) {
+  context.parallel_for(std::ssize(tensors_), [&](int64_t task, int) {
+    const auto i = static_cast<size_t>(task);
     const Parameter& p = layout.parameters[i];
     at::Tensor values;
     if (packed[i] && packed[i]->format != kernels::WeightFormat::kBf16) {
@@ -33,13 +34,13 @@ void AtenWeights::refresh() {
     } else {
       const std::vector<int64_t> shape =
           p.vector ? std::vector<int64_t>{p.cols} : std::vector<int64_t>{p.rows, p.cols};
-      auto* data = const_cast<Bf16*>(model_.parameters().of(static_cast<int64_t>(i)));
+      auto* data = const_cast<Bf16*>(model_.parameters().of(task));
       values = at::from_blob(data, shape, at::kBFloat16);
     }
     // Always a copy: the parameters change under an update before the next refresh.
     const at::ScalarType dtype = p.vector ? at::kFloat : ops::matmul_dtype();
     tensors_[i] = values.to(dtype, /*non_blocking=*/false, /*copy=*/true);
-  }
+  });
 }
 
 at::Tensor WeightLeaves::take(int64_t parameter) {
@@ -49,20 +50,24 @@ at::Tensor WeightLeaves::take(int64_t parameter) {
   return leaf;
 }
 
-at::Tensor WeightLeaves::backward(const ParameterLayout& layout, const at::Tensor& y,
-                                  const at::Tensor& dy, const at::Tensor& input,
-                                  float* grads) const {
+at::Tensor WeightLeaves::backward(const at::Tensor& y, const at::Tensor& dy,
+                                  const at::Tensor& input) {
   std::vector<at::Tensor> inputs = leaves_;
   inputs.push_back(input);
-  const std::vector<at::Tensor> result =
-      torch::autograd::grad({y}, inputs, {dy}, /*retain_graph=*/std::nullopt,
-                            /*create_graph=*/false, /*allow_unused=*/true);
-  for (size_t i = 0; i < leaves_.size(); ++i) {
-    if (!result[i].defined()) continue;  // an expert that no row chose
+  gradients_ = torch::autograd::grad({y}, inputs, {dy}, /*retain_graph=*/std::nullopt,
+                                     /*create_graph=*/false, /*allow_unused=*/true);
+  at::Tensor dinput = gradients_.back();
+  gradients_.pop_back();
+  return dinput;
+}
+
+void WeightLeaves::add_to(const ParameterLayout& layout, float* grads) const {
+  for (size_t i = 0; i < gradients_.size(); ++i) {
+    const at::Tensor& gradient = gradients_[i];
+    if (!gradient.defined()) continue;  // an expert that no row chose
     float* sum = grads + layout.at(parameters_[i]).offset;
-    at::from_blob(sum, result[i].sizes(), at::kFloat).add_(result[i]);
+    at::from_blob(sum, gradient.sizes(), at::kFloat).add_(gradient);
   }
-  return result.back();
 }
 
 }  // namespace quads

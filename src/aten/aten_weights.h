@@ -21,7 +21,7 @@ class AtenWeights {
   explicit AtenWeights(const PackedModel& model) : model_(model) {}
 
   /// Takes over the model's present values; call it after each of the model's own refreshes.
-  void refresh();
+  void refresh(const kernels::CpuContext& context);
 
   const at::Tensor& at(int64_t parameter) const { return tensors_[static_cast<size_t>(parameter)]; }
 
@@ -37,14 +37,15 @@ class WeightLeaves {
 
   at::Tensor take(int64_t parameter);
 
-  /// Adds the gradients of sum(dy * y) to the flat array `grads` and returns that of `input`.
-  at::Tensor backward(const ParameterLayout& layout, const at::Tensor& y, const at::Tensor& dy,
-                      const at::Tensor& input, float* grads) const;
+  /// Finds the gradients of sum(dy * y); returns that of `input`.
+  at::Tensor backward(const at::Tensor& y, const at::Tensor& dy, const at::Tensor& input);
+  /// Adds those of the weights to the flat array `grads`.
+  void add_to(const ParameterLayout& layout, float* grads) const;
 
  private:
   const AtenWeights& weights_;
   std::vector<int64_t> parameters_;
-  std::vector<at::Tensor> leaves_;
+  std::vector<at::Tensor> leaves_, gradients_;
 };
 
 }  // namespace quads

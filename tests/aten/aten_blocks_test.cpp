@@ -71,7 +71,7 @@ class Model {
  public:
   explicit Model(const ModelConfig& config, const Precision& precision = {},
                  const QuantizeScope& scope = {})
-      : runtime_(kernels::best_isa(), 1), parameters_(config) {
+      : runtime_(kernels::best_isa(), 2), parameters_(config) {
     parameters_.initialise(3);
     // Norm weights other than 1, so that their part in the gradients shows.
     RandomSequence random(5, RandomStream::kInit, 1);
@@ -90,7 +90,8 @@ class Model {
   }
 
   CpuBlocks shared() { return {runtime_.context(), *packed_}; }
-  AtenBlocks aten() { return {*packed_, 1}; }
+  AtenBlocks aten() { return {runtime_.context(), *packed_}; }
+  kernels::CpuContext context() { return runtime_.context(); }
   Parameters& parameters() { return parameters_; }
   PackedModel& packed() { return *packed_; }
   void refresh() { packed_->refresh(runtime_.context(), {}); }
@@ -328,6 +329,21 @@ TEST(AtenBlocks, PackedSequencesEqualSequencesAlone) {
   EXPECT_LE(max_difference(alone, together.logp), 0.02F);
 }
 
+TEST(AtenBlocks, TheNumberOfThreadsChangesNothing) {
+  Model model(sparse_config(), parse_precision("nvfp4", {}));
+  const Data data = make_data(std::vector<int64_t>(60, 31));  // several parts
+  AtenBlocks two = model.aten();
+  AtenBlocks one(model.context().serial(0), model.packed());
+  const Outcome a = model.run(two, data.sequences), b = model.run(one, data.sequences);
+  EXPECT_EQ(a.logp, b.logp);
+  EXPECT_EQ(a.routing, b.routing);
+  EXPECT_EQ(a.grads, b.grads);
+  // And many sequences are still what the shared kernels see.
+  CpuBlocks shared = model.shared();
+  const Outcome expected = model.run(shared, data.sequences);
+  EXPECT_LE(relative_error(a.logp, expected.logp), 0.05);
+}
+
 TEST(AtenBlocks, ReplayedRoutingIsUsedAndRecordedRoutingReproducesTheRun) {
   Model model(sparse_config());
   const Data data = make_data({16});
@@ -391,7 +407,7 @@ TEST(AtenBlocks, CompensationIsRefused) {
   Rac rac;
   rac.ratio = 0.5;
   Model model(sparse_config(), parse_precision("nvfp4-rac", rac));
-  EXPECT_THROW(AtenBlocks(model.packed(), 1), Error);
+  EXPECT_THROW(model.aten(), Error);
 }
 
 TEST(AtenBlocks, BatchesOfSingleRowsAreRefused) {
