@@ -81,6 +81,20 @@ RlOptions make_rl_options(const Options& o, const ModelConfig& model) {
   return rl;
 }
 
+// ATen's blocks over a packed model of their own, whose weights they multiply with.
+RlRun::ForeignBlocks make_aten_blocks(const Parameters& parameters, const Precision& precision,
+                                      const QuantizeScope& scope,
+                                      const kernels::CpuContext& context) {
+  const auto model = std::make_shared<PackedModel>(
+      parameters, PackedModel::Options{.precision = precision, .scope = scope});
+  auto blocks = std::make_unique<AtenBlocks>(context, *model);
+  auto refresh = [model, blocks = blocks.get(), context] {
+    model->refresh(context, {});
+    blocks->refresh();
+  };
+  return {std::move(refresh), std::move(blocks)};
+}
+
 void run(const CLI::App& command, const Options& o) {
   const std::filesystem::path out = o.out;
   const bool exists = std::filesystem::exists(out / "metrics.jsonl") ||

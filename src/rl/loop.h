@@ -93,8 +93,8 @@ class RlRun {
   /// trainer's blocks for trainer_kernels == kAten (the layer above links ATen, this one does not)
   /// together with what refreshes them after an update.
   struct ForeignBlocks {
+    std::function<void()> refresh;  // may own what the blocks refer to: destroyed after them
     std::unique_ptr<Blocks> blocks;
-    std::function<void()> refresh;
   };
   using MakeBlocks = std::function<ForeignBlocks(const Parameters&, const kernels::CpuContext&)>;
   RlRun(kernels::CpuRuntime& runtime, Parameters& policy, const Task& task,
