@@ -7,6 +7,7 @@
 #include <csignal>
 #include <fstream>
 #include <sstream>
+#include <string_view>
 
 #include "base/error.h"
 #include "io/generation_config.h"
@@ -20,57 +21,69 @@ std::string scalar_text(const toml::node& node, const std::string& key) {
   if (const auto* b = node.as_boolean()) return b->get() ? "true" : "false";
   if (const auto* i = node.as_integer()) return fmt::format("{}", i->get());
   if (const auto* f = node.as_floating_point()) return fmt::format("{}", f->get());
-  throw CLI::ConfigError(fmt::format("configuration key '{}': a string, number, boolean or list "
-                                     "of these is expected", key));
+  throw CLI::ConfigError(fmt::format("key '{}': a string, number, boolean or list of these is "
+                                     "expected", key));
 }
 
+// An option's name and the values that a file gives it.
+struct ConfigValue {
+  std::string name;
+  std::vector<std::string> values;
+};
+
 void flatten(const toml::table& table, const std::string& prefix,
-             const std::vector<std::string>& parents, std::vector<CLI::ConfigItem>& items) {
+             std::vector<ConfigValue>& result) {
   for (const auto& [key, node] : table) {
     const std::string name = prefix.empty() ? std::string(key.str())
                                             : fmt::format("{}-{}", prefix, key.str());
     if (const auto* inner = node.as_table()) {
-      flatten(*inner, name, parents, items);
+      flatten(*inner, name, result);
       continue;
     }
-    CLI::ConfigItem item;
-    item.parents = parents;
-    item.name = name;
+    ConfigValue& value = result.emplace_back();
+    value.name = name;
     if (const auto* list = node.as_array()) {
-      for (const toml::node& element : *list) item.inputs.push_back(scalar_text(element, name));
-      if (item.inputs.empty()) continue;
+      for (const toml::node& element : *list) value.values.push_back(scalar_text(element, name));
     } else {
-      item.inputs.push_back(scalar_text(node, name));
+      value.values.push_back(scalar_text(node, name));
     }
-    items.push_back(std::move(item));
   }
 }
 
-class TomlConfig : public CLI::Config {
- public:
-  explicit TomlConfig(const CLI::App* command) : command_(command) {}
-  std::string to_config(const CLI::App*, bool, bool, std::string) const override { return ""; }
-  std::vector<CLI::ConfigItem> from_config(std::istream& input) const override {
-    const std::string path = command_->get_option("--config")->as<std::string>();
-    std::vector<CLI::ConfigItem> items;
-    try {
-      flatten(toml::parse(input, path), "", {}, items);
-    } catch (const toml::parse_error& error) {
-      throw CLI::ConfigError(fmt::format("{}:{}: {}", path, error.source().begin.line,
-                                         error.description()));
-    }
-    for (const CLI::ConfigItem& item : items) {
-      if (command_->get_option_no_throw("--" + item.name) == nullptr || item.name == "config") {
-        throw CLI::ConfigError(fmt::format("{}: unknown key '{}' (see quads {} --help)", path,
-                                           item.name, command_->get_name()));
-      }
-    }
-    return items;
+std::vector<ConfigValue> read_config(const std::string& path) {
+  std::ifstream file(path);
+  if (!file) throw CLI::FileError::Missing(path);
+  std::vector<ConfigValue> values;
+  try {
+    flatten(toml::parse(file, path), "", values);
+  } catch (const toml::parse_error& error) {
+    throw CLI::ConfigError(
+        fmt::format("{}:{}: {}", path, error.source().begin.line, error.description()));
   }
+  return values;
+}
 
- private:
-  const CLI::App* command_;
-};
+// Gives the command's options the file's values, except those on the command line.
+void apply_config(CLI::App* command, const std::string& path) {
+  for (const ConfigValue& value : read_config(path)) {
+    CLI::Option* option = command->get_option_no_throw("--" + value.name);
+    if (option == nullptr || value.name == "config") {
+      throw CLI::ConfigError(fmt::format("{}: unknown key '{}' (see quads {} --help)", path,
+                                         value.name, command->get_name()));
+    }
+    if (!option->empty() || value.values.empty()) continue;
+    try {
+      if (option->get_expected_max() == 0) {
+        option->add_result(option->get_flag_value(value.name, value.values[0]));
+      } else {
+        option->add_result(value.values);
+      }
+      option->run_callback();
+    } catch (const CLI::Error& error) {
+      throw CLI::ConfigError(fmt::format("{}: {}", path, error.what()));
+    }
+  }
+}
 
 std::string toml_value(const std::string& text) {
   if (text == "true" || text == "false") return text;
@@ -105,8 +118,10 @@ void on_signal(int signal) {
 }  // namespace
 
 void add_config(CLI::App* command) {
-  command->set_config("--config", "", "TOML file with these options' values", false);
-  command->config_formatter(std::make_shared<TomlConfig>(command));
+  // CLI11's own set_config works on the top command only.
+  command->add_option_function<std::string>(
+      "--config", [command](const std::string& path) { apply_config(command, path); },
+      "TOML file with these options' values");
 }
 
 std::string resolved_config(const CLI::App& command, const std::vector<std::string>& leave_out) {

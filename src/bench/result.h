@@ -1,0 +1,28 @@
+// What a benchmark gives: rows of figures, as a table and as JSON.
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace quads::bench {
+
+struct Row {
+  std::vector<std::pair<std::string, std::string>> labels;  // what was measured
+  std::vector<std::pair<std::string, double>> figures;      // NaN: does not apply
+};
+
+/// All rows have the same labels and figures.
+struct Result {
+  std::string name;   // "gemm"
+  std::string notes;  // units, and what the peers are
+  std::vector<std::pair<std::string, double>> machine;  // limits measured in the same run
+  std::vector<Row> rows;
+};
+
+std::string result_table(const Result& result);
+/// {"benchmark", "notes", "machine": {...}, "rows": [{label: text, figure: number or null}]},
+/// indented.
+std::string result_json(const Result& result);
+
+}  // namespace quads::bench

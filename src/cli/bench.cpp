@@ -1,0 +1,134 @@
+// quads bench: each figure beside a peer or a limit that is measured in the same run.
+#include "bench/gemm.h"
+#include "bench/rollout.h"
+#include "bench/sync.h"
+#include "bench/train.h"
+#include "cli/generation_options.h"
+
+namespace quads::cli {
+namespace {
+
+struct Common {
+  RuntimeOptions runtime;
+  JsonOption json;
+  void add(CLI::App* command) {
+    add_config(command);
+    json.add(command);
+    runtime.add(command);
+  }
+  void write(const bench::Result& result) const {
+    json.write(bench::result_table(result), bench::result_json(result));
+  }
+};
+
+std::vector<Precision> precisions_of(const PrecisionOptions& options) {
+  std::vector<Precision> precisions;
+  for (const NamedPrecision& named : options.make()) {
+    if (!named.precision) throw CLI::ValidationError("--precision", "fp32 is not benchmarked");
+    precisions.push_back(*named.precision);
+  }
+  return precisions;
+}
+
+void add_gemm(CLI::App* bench) {
+  struct Options {
+    Common common;
+    std::vector<int64_t> rows = {1, 8, 64, 512};
+  };
+  CLI::App* command = bench->add_subcommand("gemm", "matrix products, beside ATen's and the memory");
+  const auto o = std::make_shared<Options>();
+  o->common.add(command);
+  command->add_option("--m", o->rows, "rows of activations")->capture_default_str()->delimiter(',');
+  command->callback([o] {
+    const auto runtime = o->common.runtime.make();
+    o->common.write(bench::bench_gemm(
+        *runtime, {{1536, 2048, true}, {2048, 768, true}, {128, 128, false}, {64, 128, false}},
+        o->rows));
+  });
+}
+
+void add_rollout_bench(CLI::App* bench) {
+  struct Options {
+    Common common;
+    bench::RolloutBench rollout;
+    PrecisionOptions precisions;
+  };
+  CLI::App* command = bench->add_subcommand("rollout", "tokens a second by precision");
+  const auto o = std::make_shared<Options>();
+  o->common.add(command);
+  command->add_option("--model-shape", o->rollout.shape, "demo, or 1b")->capture_default_str();
+  o->precisions.add(command, {"bf16", "fp8", "w4a16", "nvfp4", "nvfp4-rac50", "nvfp4-rac100"});
+  command->add_option("--batch", o->rollout.batches, "sequences at once; default 512, or 1,8,64")
+      ->delimiter(',');
+  command->add_option("--response-len", o->rollout.response_len, "tokens of a response")
+      ->capture_default_str()
+      ->check(CLI::PositiveNumber);
+  command->add_option("--repeats", o->rollout.repeats, "runs whose median is taken")
+      ->capture_default_str()
+      ->check(CLI::PositiveNumber);
+  command->callback([o] {
+    bench::RolloutBench rollout = o->rollout;
+    rollout.precisions = precisions_of(o->precisions);
+    if (rollout.batches.empty()) {
+      rollout.batches = rollout.shape == "demo" ? std::vector<int64_t>{512}
+                                                : std::vector<int64_t>{1, 8, 64};
+    }
+    const auto runtime = o->common.runtime.make();
+    o->common.write(bench::bench_rollout(*runtime, rollout));
+  });
+}
+
+void add_train_bench(CLI::App* bench) {
+  struct Options {
+    Common common;
+    bench::TrainBench train;
+  };
+  CLI::App* command = bench->add_subcommand("train", "seconds of a step by part");
+  const auto o = std::make_shared<Options>();
+  o->train.recipes = {"bf16", "nvfp4", "quads", "quads-aligned"};
+  o->common.add(command);
+  command->add_option("--recipes", o->train.recipes, "recipes")
+      ->capture_default_str()
+      ->delimiter(',');
+  command->add_option("--steps", o->train.steps, "steps of each; the first is not counted")
+      ->capture_default_str()
+      ->check(CLI::Range(2, 1000));
+  command->add_option("--response-len", o->train.response_len, "tokens of a response")
+      ->capture_default_str()
+      ->check(CLI::PositiveNumber);
+  command->callback([o] {
+    const auto runtime = o->common.runtime.make();
+    o->common.write(bench::bench_train(*runtime, o->train));
+  });
+}
+
+void add_sync_bench(CLI::App* bench) {
+  struct Options {
+    Common common;
+    std::string shape = "demo";
+    PrecisionOptions precisions;
+  };
+  CLI::App* command = bench->add_subcommand("sync", "weight syncs, beside memcpy");
+  const auto o = std::make_shared<Options>();
+  o->common.add(command);
+  command->add_option("--model-shape", o->shape, "demo, or 1b")->capture_default_str();
+  o->precisions.add(command, {"bf16", "fp8", "w4a16", "nvfp4-rac50"});
+  command->callback([o] {
+    const auto runtime = o->common.runtime.make();
+    o->common.write(bench::bench_sync(*runtime, o->shape, precisions_of(o->precisions)));
+  });
+}
+
+}  // namespace
+
+void add_bench(CLI::App& app) {
+  CLI::App* bench = app.add_subcommand(
+      "bench", "speed, each figure beside a peer or a limit measured in the same run");
+  bench->require_subcommand(1);
+  add_gemm(bench);
+  add_rollout_bench(bench);
+  add_train_bench(bench);
+  add_sync_bench(bench);
+}
+
+}  // namespace quads::cli

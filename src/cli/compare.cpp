@@ -1,0 +1,98 @@
+// quads compare: recipes by seeds, side by side.
+#include <cstdio>
+
+#include "base/error.h"
+#include "cli/command.h"
+#include "compare/child_process.h"
+#include "compare/run_all.h"
+#include "report/html_report.h"
+#include "report/plain_table.h"
+#include "report/svg_report.h"
+#include "rl/recipe.h"
+
+namespace quads::cli {
+namespace {
+
+struct Options {
+  PlanOptions plan;
+  std::string out, load;
+  std::vector<std::string> train_flags;
+  int jobs = 0;
+  int threads_per_run = 1;
+};
+
+void write_results(const std::filesystem::path& out, const std::vector<PlannedRun>& runs) {
+  std::vector<std::filesystem::path> directories;
+  for (const PlannedRun& run : runs) {
+    if (std::filesystem::exists(run.directory / "metrics.jsonl")) {
+      directories.push_back(run.directory);
+    }
+  }
+  if (directories.empty()) return;
+  const std::vector<RunGroup> groups = load_runs(directories);
+  write_tables(out, groups);
+  write_html_report(out / "report.html", groups);
+  write_svg(out / "report.svg", groups);
+  std::vector<Summary> summaries;
+  for (const RunGroup& group : groups) summaries.push_back(summarize(group));
+  std::printf("%s\nreport: %s\n", plain_table(format_table(summaries)).c_str(),
+              (out / "report.html").c_str());
+}
+
+void run(const Options& o) {
+  PlanOptions plan = o.plan;
+  plan.out = o.out;
+  for (const RecipeInfo& info : recipes()) {
+    if (info.rollout.rac.ratio > 0) plan.compensated.emplace_back(info.name);
+  }
+  for (const std::string& recipe : plan.recipes) make_recipe(recipe, {});  // an error if unknown
+  if (!o.load.empty()) plan.common_arguments = {"--load", o.load};
+  plan.common_arguments.insert(plan.common_arguments.end(), o.train_flags.begin(),
+                               o.train_flags.end());
+  const std::vector<PlannedRun> runs = plan_runs(plan);
+  const std::atomic<bool>& stop = stop_requested();
+  const int jobs = o.jobs > 0 ? o.jobs : std::max(1, available_cores() / o.threads_per_run);
+  const std::vector<RunFailure> failures = run_all(
+      runs, {.program = this_program(), .jobs = jobs, .threads_per_run = o.threads_per_run}, stop);
+  write_results(o.out, runs);
+  for (const RunFailure& failure : failures) {
+    std::fprintf(stderr, "%s failed: %s\n", failure.name.c_str(), failure.message.c_str());
+  }
+  require(!stop, "stopped; the same command continues the runs");
+  require(failures.empty(), "{} of {} runs failed", failures.size(), runs.size());
+}
+
+}  // namespace
+
+void add_compare(CLI::App& app) {
+  CLI::App* command = app.add_subcommand(
+      "compare",
+      "recipes by seeds: runs of quads train, a table and report.html. The same command continues "
+      "what was stopped");
+  const auto o = std::make_shared<Options>();
+  PlanOptions& plan = o->plan;
+  plan.seeds = {1};
+  command->add_option("--config", plan.config, "TOML file with options of quads train");
+  command->add_option("--out", o->out, "folder of the runs, DIR/<recipe>/seed<S>")->required();
+  command->add_option("--load", o->load, "model directory to start from (--load of quads train)");
+  command->add_option("--recipes", plan.recipes, "recipes: bf16,nvfp4,quads")->delimiter(',');
+  command
+      ->add_option("--variant", plan.variants,
+                   "NAME=\"FLAGS\": runs named NAME with these flags of quads train; repeatable")
+      ->allow_extra_args(false);
+  command
+      ->add_option("--k", plan.shares,
+                   "run each recipe with compensation at these shares, per cent: 0,12.5,25")
+      ->delimiter(',');
+  command->add_option("--seeds", plan.seeds, "seeds: 1,2,3")->capture_default_str()->delimiter(',');
+  command->add_option("--jobs", o->jobs, "runs at a time; 0: cores / --threads-per-run")
+      ->capture_default_str()
+      ->check(CLI::NonNegativeNumber);
+  command->add_option("--threads-per-run", o->threads_per_run, "threads of a run")
+      ->capture_default_str()
+      ->check(CLI::PositiveNumber);
+  command->add_option("train-flags", o->train_flags, "after --: flags of quads train for all runs");
+  command->callback([o] { run(*o); });
+}
+
+}  // namespace quads::cli

@@ -1,0 +1,93 @@
+// quads diagnose: where the gap between rollout and trainer comes from.
+#include "aten/aten_blocks.h"
+#include "base/error.h"
+#include "cli/generation_options.h"
+#include "diagnose/diagnosis_report.h"
+#include "eval/evaluation.h"
+#include "eval/prompt_file.h"
+
+namespace quads::cli {
+namespace {
+
+struct Options {
+  std::string model, prompts, per_token;
+  RuntimeOptions runtime;
+  TaskOptions task;
+  RacOptions rac;
+  ScopeOptions scope;
+  GenerationOptions generation;
+  int64_t problems = 32;
+  int32_t n_samples = 4;
+  std::string trainer_kernels = "aten";
+  JsonOption json;
+};
+
+std::vector<Request> requests_of(const Options& o, const LoadedModel& model) {
+  if (o.prompts.empty()) {
+    require(model.tokenizer != nullptr, "{}: a task's problems need a tokenizer.json", o.model);
+    return evaluation_set(*o.task.make(), *model.tokenizer, o.problems, o.n_samples).requests;
+  }
+  std::vector<Request> requests;
+  for (const PromptLine& line : read_prompts(o.prompts, model.tokenizer.get())) {
+    requests.push_back(
+        {.prompt_index = line.index, .prompt = line.tokens, .n_samples = o.n_samples});
+  }
+  return requests;
+}
+
+void run(const Options& o) {
+  const LoadedModel model = load_model(o.model, false);
+  const auto runtime = o.runtime.make();
+  DiagnosisOptions options;
+  options.scope = o.scope.make(model.parameters->config());
+  options.rac = o.rac.make(.5);
+  options.requests = requests_of(o, model);
+  options.sampling = o.generation.make(model.stop_tokens);
+  options.engine = {.max_running = o.generation.max_running,
+                    .max_context = context_of(options.requests, o.generation.max_response_len),
+                    .kv_memory_bytes = static_cast<int64_t>(o.generation.kv_memory)};
+  if (o.trainer_kernels == "aten") {
+    options.trainer_blocks = [&](const PackedModel& packed) {
+      auto blocks = std::make_unique<AtenBlocks>(runtime->context(), packed);
+      blocks->refresh();
+      return blocks;
+    };
+  }
+  const Diagnosis diagnosis = diagnose(*runtime, *model.parameters, options);
+  if (!o.per_token.empty()) write_token_deltas(o.per_token, diagnosis);
+  o.json.write(diagnosis_tables(diagnosis), diagnosis_json(diagnosis));
+}
+
+}  // namespace
+
+void add_diagnose(CLI::App& app) {
+  CLI::App* command = app.add_subcommand(
+      "diagnose",
+      "take the gap between NVFP4 rollouts and the trainer apart: activations, weights, kernels; "
+      "with and without residual compensation, with a BF16 and a W4A16 trainer");
+  const auto o = std::make_shared<Options>();
+  add_config(command);
+  command->add_option("--model", o->model, "model directory")->required();
+  command->add_option("--prompts", o->prompts, "JSONL with prompts instead of the task's problems");
+  command->add_option("--problems", o->problems, "evaluation problems of the task; 0: all")
+      ->capture_default_str()
+      ->check(CLI::NonNegativeNumber);
+  command->add_option("--n-samples-per-prompt", o->n_samples, "samples a prompt")
+      ->capture_default_str()
+      ->check(CLI::PositiveNumber);
+  command
+      ->add_option("--trainer-kernels", o->trainer_kernels,
+                   "aten: another engine's; shared: the rollout's, whose delta_num is zero")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"aten", "shared"}));
+  command->add_option("--per-token", o->per_token, "JSONL with every token's differences");
+  o->json.add(command);
+  o->task.add(command);
+  o->rac.add(command);
+  o->scope.add(command);
+  o->generation.add(command);
+  o->runtime.add(command);
+  command->callback([o] { run(*o); });
+}
+
+}  // namespace quads::cli

@@ -1,0 +1,79 @@
+// quads eval: pass@k and mean@k of a model on a task, in any precision.
+#include "base/error.h"
+#include "cli/generation_options.h"
+#include "eval/evaluation.h"
+#include "report/progress.h"
+
+namespace quads::cli {
+namespace {
+
+struct Options {
+  std::string model, out;
+  RuntimeOptions runtime;
+  TaskOptions task;
+  PrecisionOptions precisions;
+  GenerationOptions generation;
+  int64_t problems = 0;
+  int32_t n_samples = 1;
+  std::vector<int64_t> ks = {1};
+  JsonOption json;
+};
+
+void run(const Options& o) {
+  for (int64_t k : o.ks) {
+    if (k < 1 || k > o.n_samples) {
+      throw CLI::ValidationError(
+          "--k", fmt::format("{} is not in 1..{}, the samples a prompt", k, o.n_samples));
+    }
+  }
+  const std::vector<NamedPrecision> precisions = o.precisions.make();
+  const LoadedModel model = load_model(o.model);
+  const std::unique_ptr<Task> task = o.task.make();
+  const EvaluationSet set = evaluation_set(*task, *model.tokenizer, o.problems, o.n_samples);
+  const auto runtime = o.runtime.make();
+  std::vector<Evaluation> evaluations;
+  for (const NamedPrecision& precision : precisions) {
+    GenerateOptions options = o.generation.make(model.stop_tokens);
+    const auto generator = make_generator(
+        *runtime, *model.parameters, precision, o.precisions, o.generation, set.requests,
+        context_of(set.requests, options.max_new_tokens), options);
+    Progress progress({.label = precision.name,
+                       .total = std::ssize(set.problems) * o.n_samples,
+                       .log_every_s = 10});
+    int64_t done = 0;
+    options.on_finished = [&](const Sample&) { progress.update(++done); };
+    evaluations.push_back(
+        evaluate_set(*generator, set, *task, *model.tokenizer, o.ks, options));
+  }
+  std::vector<NamedEvaluation> named;
+  for (size_t i = 0; i < precisions.size(); ++i) {
+    named.push_back({precisions[i].name, &evaluations[i]});
+  }
+  if (!o.out.empty()) write_by_problem(o.out, set, named);
+  o.json.write(evaluations_table(named), evaluations_json(named));
+}
+
+}  // namespace
+
+void add_eval(CLI::App& app) {
+  CLI::App* command = app.add_subcommand("eval", "pass@k and mean@k of a model on a task");
+  const auto o = std::make_shared<Options>();
+  add_config(command);
+  command->add_option("--model", o->model, "model directory")->required();
+  command->add_option("--out", o->out, "JSONL with an object a problem and precision");
+  o->json.add(command);
+  o->precisions.add(command, {"bf16"});
+  o->task.add(command);
+  command->add_option("--problems", o->problems, "evaluation problems; 0: all")
+      ->capture_default_str()
+      ->check(CLI::NonNegativeNumber);
+  command->add_option("--n-samples-per-prompt", o->n_samples, "samples a problem")
+      ->capture_default_str()
+      ->check(CLI::PositiveNumber);
+  command->add_option("--k", o->ks, "k of pass@k: 1,2,4")->capture_default_str()->delimiter(',');
+  o->generation.add(command);
+  o->runtime.add(command);
+  command->callback([o] { run(*o); });
+}
+
+}  // namespace quads::cli

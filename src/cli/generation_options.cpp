@@ -1,0 +1,117 @@
+#include "cli/generation_options.h"
+
+#include <algorithm>
+#include <cstdio>
+
+#include "base/error.h"
+#include "io/atomic_file.h"
+
+namespace quads::cli {
+namespace {
+
+NamedPrecision parse_named(const std::string& text, const RacOptions& rac) {
+  constexpr std::string_view kRac = "nvfp4-rac";
+  if (text == "fp32") return {text, std::nullopt};
+  if (!text.starts_with(kRac)) return {text, parse_precision(text, {})};
+  RacOptions options = rac;
+  if (text.size() > kRac.size()) options.ratio = text.substr(kRac.size()) + "%";
+  const Precision precision = parse_precision(kRac, options.make(.5));
+  return {precision_name(precision), precision};
+}
+
+}  // namespace
+
+void PrecisionOptions::add(CLI::App* command, const std::vector<std::string>& defaults) {
+  names = defaults;
+  command
+      ->add_option("--precision", names,
+                   "bf16, fp8, w8a16, nvfp4, nvfp4-rac, w4a16 or w16a4; nvfp4-rac25 says the ratio "
+                   "in per cent; fp32: the slow, unrounded reference. Repeatable")
+      ->capture_default_str()
+      ->delimiter(',');
+  rac.add(command);
+  scope.add(command);
+}
+
+std::vector<NamedPrecision> PrecisionOptions::make() const {
+  std::vector<NamedPrecision> result;
+  for (const std::string& name : names) result.push_back(parse_named(name, rac));
+  return result;
+}
+
+QuantizeScope PrecisionOptions::scope_of(const Precision& precision,
+                                         const ModelConfig& model) const {
+  return precision == Precision{} ? QuantizeScope{} : scope.make(model);
+}
+
+void GenerationOptions::add(CLI::App* command) {
+  command->add_option("--temperature", temperature, "sampling temperature; 0 is greedy")
+      ->capture_default_str()
+      ->check(CLI::NonNegativeNumber);
+  command->add_option("--top-p", top_p, "nucleus sampling; 1 is off")
+      ->capture_default_str()
+      ->check(CLI::Range(0.0, 1.0));
+  command->add_option("--top-k", top_k, "top-k sampling; 0 is off")
+      ->capture_default_str()
+      ->check(CLI::NonNegativeNumber);
+  command->add_option("--max-response-len", max_response_len, "longest response, tokens")
+      ->capture_default_str()
+      ->check(CLI::PositiveNumber);
+  command->add_option("--seed", seed, "of the sampling")->capture_default_str();
+  command->add_option("--max-running", max_running, "sequences decoded at once")
+      ->capture_default_str()
+      ->check(CLI::PositiveNumber);
+  command->add_option("--kv-memory", kv_memory, "memory of the KV pages, like 512MiB")
+      ->default_str("256MiB")
+      ->transform(CLI::AsSizeValue(false));
+}
+
+GenerateOptions GenerationOptions::make(std::vector<int32_t> stop_tokens) const {
+  GenerateOptions options;
+  options.sampling = {.temperature = temperature, .top_k = top_k, .top_p = top_p};
+  options.seed = seed;
+  options.max_new_tokens = max_response_len;
+  options.stop_tokens = std::move(stop_tokens);
+  options.cancel = &stop_requested();
+  return options;
+}
+
+std::unique_ptr<Generator> make_generator(kernels::CpuRuntime& runtime,
+                                          const Parameters& parameters,
+                                          const NamedPrecision& precision,
+                                          const PrecisionOptions& precisions,
+                                          const GenerationOptions& generation,
+                                          std::span<const Request> requests, int64_t max_context,
+                                          const GenerateOptions& options) {
+  if (!precision.precision) {
+    return std::make_unique<ReferenceGenerator>(runtime, parameters, max_context);
+  }
+  const GeneratorOptions engine{
+      .precision = *precision.precision,
+      .scope = precisions.scope_of(*precision.precision, parameters.config()),
+      .max_running = generation.max_running,
+      .max_context = max_context,
+      .kv_memory_bytes = static_cast<int64_t>(generation.kv_memory)};
+  constexpr size_t kCalibrationPrompts = 64;
+  std::vector<Request> calibration;
+  for (const Request& request : requests.first(std::min(requests.size(), kCalibrationPrompts))) {
+    calibration.push_back({.prompt_index = std::ssize(calibration), .prompt = request.prompt});
+  }
+  return std::make_unique<EngineGenerator>(runtime, parameters, engine, calibration, options);
+}
+
+void JsonOption::add(CLI::App* command) {
+  option = command
+               ->add_option("--json", path,
+                            "write JSON to this file; without a file, print it instead of the table")
+               ->expected(0, 1)
+               ->type_name("[FILE]");
+}
+
+void JsonOption::write(const std::string& table, const std::string& json) const {
+  const bool instead = option->count() > 0 && path.empty();
+  std::fputs((instead ? json : table).c_str(), stdout);
+  if (!path.empty()) write_file_atomically(path, json);
+}
+
+}  // namespace quads::cli

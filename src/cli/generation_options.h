@@ -1,0 +1,64 @@
+// Options of the commands that sample from a model: which precisions, and how to draw.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cli/command.h"
+#include "eval/generator.h"
+
+namespace quads::cli {
+
+/// A precision as it is named on the command line; fp32 (the reference path) has none.
+struct NamedPrecision {
+  std::string name;  // "nvfp4-rac50"
+  std::optional<Precision> precision;
+};
+
+/// --precision (repeatable), --rac-*, --quantize and --high-precision-*.
+struct PrecisionOptions {
+  std::vector<std::string> names;
+  RacOptions rac;
+  ScopeOptions scope;
+
+  void add(CLI::App* command, const std::vector<std::string>& defaults);
+  std::vector<NamedPrecision> make() const;
+  /// The scope for `precision`: everything where nothing is quantised.
+  QuantizeScope scope_of(const Precision& precision, const ModelConfig& model) const;
+};
+
+/// --temperature, --top-p, --top-k, --max-response-len, --seed, --max-running, --kv-memory.
+struct GenerationOptions {
+  float temperature = 1.0F;
+  float top_p = 1.0F;
+  int32_t top_k = 0;
+  int64_t max_response_len = 64;
+  uint64_t seed = 1;
+  int64_t max_running = 512;
+  uint64_t kv_memory = uint64_t{256} << 20;
+
+  void add(CLI::App* command);
+  GenerateOptions make(std::vector<int32_t> stop_tokens) const;
+};
+
+/// The generator for a precision; where it compensates, its masks are made by sampling the first
+/// prompts of `requests` once each, as `options` says. No sequence is longer than `max_context`.
+std::unique_ptr<Generator> make_generator(kernels::CpuRuntime& runtime,
+                                          const Parameters& parameters,
+                                          const NamedPrecision& precision,
+                                          const PrecisionOptions& precisions,
+                                          const GenerationOptions& generation,
+                                          std::span<const Request> requests, int64_t max_context,
+                                          const GenerateOptions& options);
+
+/// --json [FILE]: where to write JSON; without FILE it takes the place of the table.
+struct JsonOption {
+  std::string path;
+  const CLI::Option* option = nullptr;
+  void add(CLI::App* command);
+  /// Prints `table`, and writes `json` where it was asked for.
+  void write(const std::string& table, const std::string& json) const;
+};
+
+}  // namespace quads::cli

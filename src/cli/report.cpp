@@ -1,0 +1,36 @@
+// quads report: one HTML page of the runs' curves and table.
+#include <cstdio>
+
+#include "cli/command.h"
+#include "report/html_report.h"
+#include "report/plain_table.h"
+
+namespace quads::cli {
+namespace {
+
+struct Options {
+  std::vector<std::string> runs;
+  std::string out;
+};
+
+void run(const Options& o) {
+  const std::vector<RunGroup> groups = load_runs({o.runs.begin(), o.runs.end()});
+  write_html_report(o.out, groups);
+  std::vector<Summary> summaries;
+  for (const RunGroup& group : groups) summaries.push_back(summarize(group));
+  std::printf("%s\nreport: %s\n", plain_table(format_table(summaries)).c_str(), o.out.c_str());
+}
+
+}  // namespace
+
+void add_report(CLI::App& app) {
+  CLI::App* command =
+      app.add_subcommand("report", "an HTML page with the curves and the table of runs");
+  const auto o = std::make_shared<Options>();
+  add_config(command);
+  command->add_option("runs", o->runs, "run directories, or folders that hold some")->required();
+  command->add_option("--out", o->out, "HTML file to write")->required();
+  command->callback([o] { run(*o); });
+}
+
+}  // namespace quads::cli

@@ -1,0 +1,167 @@
+// quads rollout: samples responses to prompts, or scores given ones.
+#include <algorithm>
+#include <cstdio>
+#include <optional>
+
+#include "base/error.h"
+#include "cli/generation_options.h"
+#include "eval/sample_file.h"
+#include "io/atomic_file.h"
+#include "report/progress.h"
+
+namespace quads::cli {
+namespace {
+
+struct Options {
+  std::string model, prompts, out, task;
+  std::vector<std::string> task_options;
+  RuntimeOptions runtime;
+  PrecisionOptions precisions;
+  GenerationOptions generation;
+  int32_t n_samples = 1;
+  bool stream = false;
+};
+
+// What is sampled and what is scored, each with its line.
+struct Work {
+  std::vector<Request> requests;
+  std::vector<const PromptLine*> request_lines;
+  std::vector<Sample> scored;
+  std::vector<const PromptLine*> scored_lines;
+};
+
+Work plan(const std::vector<PromptLine>& lines, int32_t n_samples) {
+  Work work;
+  for (const PromptLine& line : lines) {
+    if (line.response) {
+      Sample& sample = work.scored.emplace_back();
+      sample.prompt_index = line.index;
+      sample.sample_index = line.sample;
+      sample.prompt = line.tokens;
+      sample.response = *line.response;
+      work.scored_lines.push_back(&line);
+    } else {
+      work.requests.push_back({.prompt_index = line.index,
+                               .prompt = line.tokens,
+                               .n_samples = n_samples,
+                               .first_sample = line.sample});
+      work.request_lines.push_back(&line);
+    }
+  }
+  return work;
+}
+
+void run(const Options& o) {
+  const std::vector<NamedPrecision> precisions = o.precisions.make();
+  if (precisions.size() != 1) {
+    throw CLI::ValidationError("--precision", "one precision is expected");
+  }
+  const LoadedModel model = load_model(o.model, false);
+  const Tokenizer* tokenizer = model.tokenizer.get();
+  const std::vector<PromptLine> lines = read_prompts(o.prompts, tokenizer);
+  std::unique_ptr<Task> task;
+  if (!o.task.empty()) {
+    task = TaskOptions{.name = o.task, .options = o.task_options}.make();
+  }
+  Work work = plan(lines, o.n_samples);
+  const auto runtime = o.runtime.make();
+  GenerateOptions options = o.generation.make(model.stop_tokens);
+
+  // The prompts of scored responses serve for calibration too.
+  std::vector<Request> prompts = work.requests;
+  for (const Sample& s : work.scored) prompts.push_back({.prompt = s.prompt});
+  int64_t max_context = context_of(prompts, options.max_new_tokens);
+  for (const Sample& s : work.scored) {
+    max_context = std::max(max_context, std::ssize(s.prompt) + std::ssize(s.response));
+  }
+  GenerationOptions generation = o.generation;
+  if (o.stream) generation.max_running = 1;  // one response after the other, readable
+  const auto generator = make_generator(*runtime, *model.parameters, precisions[0], o.precisions,
+                                        generation, prompts, max_context, options);
+
+  AtomicFile out(o.out);
+  const std::string stop =
+      tokenizer && !model.stop_tokens.empty()
+          ? tokenizer->decode(std::span(model.stop_tokens).first(1))
+          : "";
+  const auto write = [&](const PromptLine& line, const Sample& sample) {
+    std::optional<double> reward;
+    if (line.label && tokenizer) {
+      const std::string response = tokenizer->decode(sample.response);
+      reward = task ? task->reward({line.index, line.prompt, *line.label}, response)
+                    : exact_match(response, *line.label, stop);
+    }
+    out.write(sample_line(line, sample, tokenizer, reward));
+  };
+
+  int64_t finished = 0;
+  const int64_t wanted = std::ssize(work.requests) * o.n_samples;
+  if (!work.requests.empty()) {
+    std::optional<Progress> progress;
+    if (o.stream) {
+      require(tokenizer != nullptr, "--stream needs a tokenizer.json in the model's directory");
+      options.on_token = [&](int64_t, int32_t, int32_t token, float) {
+        std::fputs(tokenizer->decode(std::span(&token, 1)).c_str(), stdout);
+        std::fflush(stdout);
+      };
+      options.on_finished = [](const Sample&) { std::fputs("\n", stdout); };
+    } else {
+      progress.emplace(ProgressOptions{.label = "rollout", .total = wanted, .log_every_s = 10});
+      int64_t done = 0;
+      options.on_finished = [&progress, done](const Sample&) mutable { progress->update(++done); };
+    }
+    const std::vector<Sample> samples = generator->generate(work.requests, options);
+    for (size_t i = 0; i < samples.size(); ++i) {
+      if (samples[i].finish == FinishReason::kCancelled) continue;
+      write(*work.request_lines[i / static_cast<size_t>(o.n_samples)], samples[i]);
+      ++finished;
+    }
+  }
+  const std::vector<std::vector<float>> logprobs =
+      generator->score(work.scored, o.generation.temperature);
+  for (size_t i = 0; i < work.scored.size(); ++i) {
+    Sample& sample = work.scored[i];
+    sample.logprobs = logprobs[i];
+    const bool stopped = !sample.response.empty() &&
+                         std::ranges::find(model.stop_tokens, sample.response.back()) !=
+                             model.stop_tokens.end();
+    sample.finish = stopped ? FinishReason::kStop : FinishReason::kLength;
+    write(*work.scored_lines[i], sample);
+  }
+  out.commit();
+  require(finished == wanted, "stopped: {} of {} samples were finished and are in {}", finished,
+          wanted, o.out);
+}
+
+}  // namespace
+
+void add_rollout(CLI::App& app) {
+  CLI::App* command = app.add_subcommand(
+      "rollout",
+      "sample responses to prompts, one JSON object a sample; a prompt that comes with "
+      "response_tokens is not sampled: the log-probabilities of those tokens are computed instead");
+  const auto o = std::make_shared<Options>();
+  add_config(command);
+  command->add_option("--model", o->model, "model directory")->required();
+  command
+      ->add_option("--prompts", o->prompts,
+                   "JSONL: prompt or prompt_tokens; perhaps label, response_tokens, index, sample")
+      ->required();
+  command->add_option("--out", o->out, "JSONL to write; after Ctrl-C it has what was finished")
+      ->required();
+  command->add_option("--task", o->task,
+                      "scores responses to prompts with a label; without it, an exact match of the "
+                      "label gives 1");
+  command->add_option("--task-option", o->task_options, "option of the task, KEY=VALUE; repeatable");
+  o->precisions.add(command, {"bf16"});
+  command->add_option("--n-samples-per-prompt", o->n_samples, "samples a prompt")
+      ->capture_default_str()
+      ->check(CLI::PositiveNumber);
+  o->generation.add(command);
+  command->add_flag("--stream", o->stream,
+                    "print the text as it comes, one response after the other");
+  o->runtime.add(command);
+  command->callback([o] { run(*o); });
+}
+
+}  // namespace quads::cli

@@ -1,0 +1,244 @@
+#include "diagnose/projection_error.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "diagnose/trainer_logprobs.h"
+#include "model/cpu_blocks.h"
+
+namespace quads {
+namespace {
+
+using kernels::AttentionBlock;
+using kernels::AttentionRows;
+using kernels::CpuContext;
+using kernels::MoeBlock;
+using kernels::Operand;
+using kernels::PackedMatrix;
+using kernels::QuantizeSpec;
+
+constexpr const char* kProjections[kSites] = {"qkv", "out", "gate_up", "down"};
+
+// Sums of squares of one projection.
+struct Accumulator {
+  double reference = 0;
+  std::vector<double> difference;  // one a candidate
+};
+
+// One linear layer of a model.
+struct Linear {
+  const QuantizeSpec* input;
+  const PackedMatrix* weight;
+};
+
+Linear linear_at(const PackedModel& model, int64_t layer, Site site, int64_t expert) {
+  switch (site) {
+    case Site::kAttentionIn:
+      return {&model.attention(layer).qkv.input, &model.attention(layer).qkv.weight};
+    case Site::kAttentionOut:
+      return {&model.attention(layer).out.input, &model.attention(layer).out.weight};
+    case Site::kFfnIn:
+      return {&model.ffn(layer).gate_up_input, &model.ffn(layer).gate_up[expert]};
+    case Site::kFfnMid:
+      break;
+  }
+  return {&model.ffn(layer).down_input, &model.ffn(layer).down[expert]};
+}
+
+class Measurement {
+ public:
+  Measurement(const CpuContext& context, PackedModel& reference,
+              std::span<const PackedModel* const> candidates)
+      : context_(context),
+        reference_(reference),
+        candidates_(candidates),
+        blocks_(context, reference),
+        sums_(static_cast<size_t>(reference.num_layers() * kSites)) {
+    for (Accumulator& sum : sums_) sum.difference.assign(candidates.size(), 0.0);
+  }
+
+  void add(const RowBatch& batch) {
+    std::vector<float> x(static_cast<size_t>(batch.rows * blocks_.hidden()));
+    blocks_.embed(batch, x.data());
+    for (int64_t layer = 0; layer < reference_.num_layers(); ++layer) {
+      add_attention(layer, batch, x);
+      blocks_.attention_forward(layer, batch, x.data(), x.data());
+      add_ffn(layer, batch.rows, x);
+      blocks_.ffn_forward(layer, batch, x.data(), x.data());
+    }
+  }
+
+  std::vector<ProjectionError> result() const {
+    std::vector<ProjectionError> errors;
+    for (int64_t layer = 0; layer < reference_.num_layers(); ++layer) {
+      for (int site = 0; site < kSites; ++site) {
+        if (!measured(layer, static_cast<Site>(site))) continue;
+        const Accumulator& sum = sums_[static_cast<size_t>(layer * kSites + site)];
+        ProjectionError& error = errors.emplace_back();
+        error.layer = layer;
+        error.projection = kProjections[site];
+        for (double difference : sum.difference) {
+          error.relative.push_back(sum.reference > 0 ? std::sqrt(difference / sum.reference) : 0);
+        }
+      }
+    }
+    return errors;
+  }
+
+ private:
+  bool measured(int64_t layer, Site site) const {
+    return std::ranges::any_of(candidates_,
+                               [&](const PackedModel* m) { return m->quantised(layer, site); });
+  }
+
+  // h = RMSNorm(x) as BF16.
+  std::vector<Bf16> normalised(const std::vector<float>& x, int64_t rows, const Bf16* weight,
+                               float eps) const {
+    const int64_t hidden = blocks_.hidden();
+    std::vector<Bf16> h(x.size());
+    context_.rows().rmsnorm(x.data(), hidden, rows, hidden, weight, eps, 1.0F, h.data(), hidden,
+                            nullptr);
+    return h;
+  }
+
+  std::vector<float> multiply(const Linear& linear, const Bf16* x, int64_t rows) const {
+    Arena& arena = context_.arena();
+    const ArenaScope scope(arena);
+    const int64_t k = linear.weight->k, n = linear.weight->n;
+    const Operand operand =
+        kernels::quantize(context_, *linear.input, x, k, rows, nullptr, nullptr, "diagnosis", arena);
+    std::vector<float> y(static_cast<size_t>(rows * n));
+    kernels::linear(context_, operand, rows, *linear.weight, y.data(), n);
+    return y;
+  }
+
+  // Compares one projection on rows x, and returns the reference's output.
+  std::vector<float> compare(int64_t layer, Site site, int64_t expert, const Bf16* x,
+                             int64_t rows) {
+    const std::vector<float> y = multiply(linear_at(reference_, layer, site, expert), x, rows);
+    if (!measured(layer, site)) return y;
+    Accumulator& sum = sums_[static_cast<size_t>(layer * kSites + static_cast<int64_t>(site))];
+    for (float v : y) sum.reference += double{v} * v;
+    for (size_t c = 0; c < candidates_.size(); ++c) {
+      const std::vector<float> q =
+          multiply(linear_at(*candidates_[c], layer, site, expert), x, rows);
+      for (size_t i = 0; i < y.size(); ++i) {
+        const double d = double{q[i]} - y[i];
+        sum.difference[c] += d * d;
+      }
+    }
+    return y;
+  }
+
+  void add_attention(int64_t layer, const RowBatch& batch, const std::vector<float>& x) {
+    if (!measured(layer, Site::kAttentionIn) && !measured(layer, Site::kAttentionOut)) return;
+    const AttentionBlock& block = reference_.attention(layer);
+    const std::vector<Bf16> h = normalised(x, batch.rows, block.norm, block.rms_eps);
+    const std::vector<float> qkv = compare(layer, Site::kAttentionIn, 0, h.data(), batch.rows);
+    const std::vector<Bf16> attended = attend(block, batch.attention, batch.rows, qkv);
+    compare(layer, Site::kAttentionOut, 0, attended.data(), batch.rows);
+  }
+
+  // The attention block between its two products; overwrites the batch's KV scratch.
+  std::vector<Bf16> attend(const AttentionBlock& block, const AttentionRows& rows, int64_t count,
+                           const std::vector<float>& qkv) const {
+    const kernels::AttentionShape& shape = block.shape;
+    const int64_t half = shape.head_dim / 2, width = block.q_width();
+    std::vector<Bf16> q(static_cast<size_t>(count * width)), attended(q.size());
+    std::vector<Bf16> key(static_cast<size_t>(block.kv_width())), value(key.size());
+    const auto page = [&](int64_t row, int64_t p) {
+      return rows.kv + rows.page_ids[row][p] * rows.page_stride;
+    };
+    for (int64_t r = 0; r < count; ++r) {
+      const float* row = qkv.data() + r * block.qkv_width();
+      const int64_t position = rows.positions[r];
+      const float* cos = rows.cos + position * half;
+      const float* sin = rows.sin + position * half;
+      context_.rows().qk_norm_rope(row, shape.heads, shape.head_dim, block.q_norm, block.rms_eps,
+                                   cos, sin, q.data() + r * width);
+      context_.rows().qk_norm_rope(row + width, shape.kv_heads, shape.head_dim, block.k_norm,
+                                   block.rms_eps, cos, sin, key.data());
+      context_.rows().to_bf16(row + width + block.kv_width(), block.kv_width(), 1.0F,
+                              value.data());
+      kernels::store_kv(shape, key.data(), value.data(), position % kernels::kPageSize,
+                        page(r, position / kernels::kPageSize));
+    }
+    std::vector<float> out(static_cast<size_t>(width));
+    std::vector<const Bf16*> pages;
+    for (int64_t r = 0; r < count; ++r) {
+      const int64_t length = rows.positions[r] + 1;
+      pages.clear();
+      for (int64_t p = 0; p * kernels::kPageSize < length; ++p) pages.push_back(page(r, p));
+      const ArenaScope scope(context_.arena());
+      context_.attention().attend(shape, q.data() + r * width, pages.data(), length,
+                                  context_.arena(), out.data());
+      context_.rows().to_bf16(out.data(), width, 1.0F, attended.data() + r * width);
+    }
+    return attended;
+  }
+
+  void add_ffn(int64_t layer, int64_t rows, const std::vector<float>& x) {
+    if (!measured(layer, Site::kFfnIn) && !measured(layer, Site::kFfnMid)) return;
+    const MoeBlock& block = reference_.ffn(layer);
+    const std::vector<Bf16> h = normalised(x, rows, block.norm, block.rms_eps);
+    const std::vector<int32_t> ids = route(block, h, rows);
+    for (int64_t expert = 0; expert < block.experts; ++expert) {
+      std::vector<Bf16> inputs;
+      for (int64_t r = 0; r < rows; ++r) {
+        const auto begin = ids.begin() + r * block.top_k;
+        if (std::find(begin, begin + block.top_k, expert) == begin + block.top_k) continue;
+        inputs.insert(inputs.end(), h.begin() + r * block.hidden,
+                      h.begin() + (r + 1) * block.hidden);
+      }
+      const int64_t count = std::ssize(inputs) / block.hidden;
+      if (count == 0) continue;
+      const std::vector<float> gate_up =
+          compare(layer, Site::kFfnIn, expert, inputs.data(), count);
+      std::vector<Bf16> mid(static_cast<size_t>(count * block.width));
+      context_.rows().silu_mul(gate_up.data(), 2 * block.width, count, block.width, mid.data(),
+                               block.width);
+      compare(layer, Site::kFfnMid, expert, mid.data(), count);
+    }
+  }
+
+  std::vector<int32_t> route(const MoeBlock& block, const std::vector<Bf16>& h,
+                             int64_t rows) const {
+    std::vector<int32_t> ids(static_cast<size_t>(rows * block.top_k), 0);
+    if (block.router == nullptr) return ids;
+    std::vector<float> logits(static_cast<size_t>(rows * block.experts));
+    std::vector<float> weights(ids.size());
+    kernels::linear(context_, {.q1 = h.data(), .ld1 = block.hidden}, rows, *block.router,
+                    logits.data(), block.experts);
+    context_.rows().route(logits.data(), rows, block.experts, block.top_k,
+                          block.normalise_weights, nullptr, ids.data(), weights.data());
+    return ids;
+  }
+
+  CpuContext context_;
+  PackedModel& reference_;
+  std::span<const PackedModel* const> candidates_;
+  CpuBlocks blocks_;
+  std::vector<Accumulator> sums_;  // [layers * kSites]
+};
+
+}  // namespace
+
+std::vector<ProjectionError> projection_errors(const CpuContext& context, PackedModel& reference,
+                                               std::span<const PackedModel* const> candidates,
+                                               std::span<const Sample> samples) {
+  constexpr int64_t kMaxRows = 1024;
+  const kernels::FlushDenormals flush;
+  std::vector<std::vector<int32_t>> tokens;
+  const std::vector<TrainSequence> sequences = train_sequences(samples, tokens);
+  Measurement measurement(context, reference, candidates);
+  SequenceBatch batch(reference);
+  for (const auto& [begin, end] : pack(sequences, kMaxRows)) {
+    batch.assign(std::span(sequences).subspan(static_cast<size_t>(begin),
+                                              static_cast<size_t>(end - begin)),
+                 1.0F);
+    measurement.add(batch.rows());
+  }
+  return measurement.result();
+}
+
+}  // namespace quads

@@ -1,0 +1,81 @@
+// What samples and scores for a command: the engine under a precision, or the FP32 reference.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "rollout/engine.h"
+
+namespace quads {
+
+class Generator {
+ public:
+  virtual ~Generator() = default;
+  /// As Engine::generate and Engine::score.
+  virtual std::vector<Sample> generate(std::span<const Request> requests,
+                                       const GenerateOptions& options) = 0;
+  virtual std::vector<std::vector<float>> score(std::span<const Sample> samples,
+                                                float temperature) = 0;
+};
+
+struct GeneratorOptions {
+  Precision precision;
+  QuantizeScope scope;
+  int64_t max_running = 512;  // sequences decoded at once
+  int64_t max_context = 0;    // positions of the longest prompt with its response
+  int64_t kv_memory_bytes = int64_t{64} << 20;
+  const PackedModel* share = nullptr;  // as in PackedModel::Options
+};
+
+/// A model packed under a precision, with an engine on it.
+class EngineGenerator : public Generator {
+ public:
+  /// `parameters` and `runtime` must outlive this object. Where the precision compensates a share
+  /// of the channels, the masks are made by sampling `calibration` as `sampling` says.
+  EngineGenerator(kernels::CpuRuntime& runtime, const Parameters& parameters,
+                  const GeneratorOptions& options, std::span<const Request> calibration,
+                  const GenerateOptions& sampling);
+
+  std::vector<Sample> generate(std::span<const Request> requests,
+                               const GenerateOptions& options) override {
+    return engine_.generate(requests, options);
+  }
+  std::vector<std::vector<float>> score(std::span<const Sample> samples,
+                                        float temperature) override {
+    return engine_.score(samples, temperature);
+  }
+  PackedModel& model() { return model_; }
+  const RacMasks& masks() const { return masks_; }
+
+ private:
+  PackedModel model_;
+  Engine engine_;
+  RacMasks masks_;
+};
+
+/// Samples from reference_logits with the engine's draws: slow (every token computes its whole
+/// sequence again), unrounded. No routing, no residual sums. Samples are spread over the threads;
+/// on_token is called as tokens come, one call at a time.
+class ReferenceGenerator : public Generator {
+ public:
+  ReferenceGenerator(kernels::CpuRuntime& runtime, const Parameters& parameters,
+                     int64_t max_context)
+      : runtime_(runtime), parameters_(parameters), max_context_(max_context) {}
+
+  std::vector<Sample> generate(std::span<const Request> requests,
+                               const GenerateOptions& options) override;
+  std::vector<std::vector<float>> score(std::span<const Sample> samples,
+                                        float temperature) override;
+
+ private:
+  kernels::CpuRuntime& runtime_;
+  const Parameters& parameters_;
+  int64_t max_context_;
+};
+
+/// Positions that the longest of the requests needs with a response of `max_new_tokens`.
+int64_t context_of(std::span<const Request> requests, int64_t max_new_tokens);
+
+}  // namespace quads

@@ -1,0 +1,57 @@
+#include "eval/prompt_file.h"
+
+#include "base/error.h"
+#include "io/jsonl.h"
+
+namespace quads {
+namespace {
+
+std::string_view trim(std::string_view text) {
+  constexpr const char* kWhiteSpace = " \t\r\n\f\v";
+  const size_t begin = text.find_first_not_of(kWhiteSpace);
+  return begin == std::string_view::npos
+             ? std::string_view()
+             : text.substr(begin, text.find_last_not_of(kWhiteSpace) + 1 - begin);
+}
+
+}  // namespace
+
+std::vector<PromptLine> read_prompts(const std::filesystem::path& path,
+                                     const Tokenizer* tokenizer) {
+  std::vector<PromptLine> lines;
+  for_each_jsonl(path, [&](const Json& json, const std::string& where) {
+    PromptLine line;
+    line.where = where;
+    line.index = get_or<int64_t>(json, "index", std::ssize(lines), where);
+    line.sample = get_or<int32_t>(json, "sample", 0, where);
+    require(line.index >= 0 && line.sample >= 0, "{}: 'index' {} and 'sample' {} must be >= 0",
+            where, line.index, line.sample);
+    line.prompt = get_or<std::string>(json, "prompt", "", where);
+    line.label = find_key<std::string>(json, "label", where);
+    line.response = find_key<std::vector<int32_t>>(json, "response_tokens", where);
+    if (auto tokens = find_key<std::vector<int32_t>>(json, "prompt_tokens", where)) {
+      line.tokens = *std::move(tokens);
+      line.from_tokens = true;
+    } else {
+      require(!line.prompt.empty(), "{}: neither 'prompt' nor 'prompt_tokens' is there", where);
+      require(tokenizer != nullptr,
+              "{}: the model has no tokenizer.json, so 'prompt_tokens' is needed", where);
+      try {
+        line.tokens = tokenizer->encode(line.prompt);
+      } catch (const Error& error) {
+        fail("{}: 'prompt': {}", where, error.what());
+      }
+    }
+    require(!line.tokens.empty(), "{}: the prompt is empty", where);
+    lines.push_back(std::move(line));
+  });
+  require(!lines.empty(), "{}: no prompts in it", path.string());
+  return lines;
+}
+
+double exact_match(std::string_view response, std::string_view label, std::string_view stop) {
+  if (!stop.empty() && response.ends_with(stop)) response.remove_suffix(stop.size());
+  return trim(response) == trim(label) ? 1.0 : 0.0;
+}
+
+}  // namespace quads

@@ -1,0 +1,3 @@
+"""The task that these tests train and evaluate on: one-digit multiplication."""
+
+TASK = ["--task", "multiply", "--task-option", "first_digits=1", "--task-option", "second_digits=1"]

@@ -1,0 +1,47 @@
+"""quads bench: the figures are there and fit together; their size is the machine's business."""
+
+import json
+
+import pytest
+
+
+def rows(quads, *arguments):
+    return json.loads(quads("bench", *arguments, "--threads", 1, "--json").stdout)["rows"]
+
+
+def test_gemm_has_a_peer_beside_every_figure(quads):
+    found = rows(quads, "gemm", "--m", 64)
+    assert len(found) == 4 * 6
+    for row in found:
+        flops = 2 * int(row["M"]) * int(row["N"]) * int(row["K"])
+        assert row["gflops"] == pytest.approx(flops / row["us"] / 1e3)
+        assert row["x_aten"] > 0
+        assert (row["x_aten"] == 1) == (row["kind"] == "aten bf16")
+
+
+def test_rollout_is_relative_to_bf16(quads):
+    found = rows(
+        quads, "rollout", "--batch", 8, "--response-len", 4, "--repeats", 1,
+        "--precision", "bf16,nvfp4",
+    )  # fmt: skip
+    assert [row["precision"] for row in found] == ["bf16", "nvfp4"]
+    assert found[1]["x_bf16"] == pytest.approx(found[1]["tokens_per_s"] / found[0]["tokens_per_s"])
+
+
+def test_train_parts_add_up_to_the_step(quads):
+    found = rows(quads, "train", "--recipes", "bf16,quads", "--steps", 2, "--response-len", 4)
+    for row in found:
+        assert row["rollout_s"] + row["train_s"] + row["sync_s"] <= row["step_s"] * 1.001
+    assert found[0]["x_bf16"] == 1
+
+
+def test_sync_is_beside_memcpy(quads):
+    for row in rows(quads, "sync", "--precision", "bf16,nvfp4"):
+        assert row["x_memcpy"] == pytest.approx(row["ms"] / row["memcpy_ms"])
+
+
+def test_bench_without_a_subject_is_wrong_usage(quads):
+    quads("bench", status=2)
+    assert "unknown model shape" in quads(
+        "bench", "sync", "--model-shape", "7b", status=1
+    ).stderr

@@ -1,0 +1,78 @@
+"""quads compare and quads report."""
+
+import json
+
+import pytest
+
+from small_task import TASK
+
+
+@pytest.fixture(scope="module")
+def config(tmp_path_factory):
+    path = tmp_path_factory.mktemp("config") / "small.toml"
+    path.write_text(
+        """task-option = ["first_digits=1", "second_digits=1"]
+num-rollout = 3
+rollout-batch-size = 4
+n-samples-per-prompt = 4
+rollout-max-response-len = 8
+eval-problems = 8
+max-running = 16
+"""
+    )
+    return path
+
+
+def test_recipes_variants_and_a_sweep_give_runs_a_table_and_a_report(
+    quads, base, config, tmp_path
+):
+    out = tmp_path / "out"
+    command = [
+        "compare", "--config", config, "--load", base, "--out", out, "--recipes", "bf16,quads",
+        "--k", "0,50", "--seeds", "1,2", "--variant", "nvfp4-tis=--recipe nvfp4 --use-tis",
+        "--", "--lr", "2e-4",
+    ]  # fmt: skip
+    result = quads(*command)
+    names = {"bf16", "quads-k0", "quads-k50", "nvfp4-tis"}
+    assert {path.name for path in out.iterdir() if path.is_dir()} == names
+    table = json.loads((out / "table.json").read_text())
+    assert {recipe["recipe"] for recipe in table["recipes"]} == names
+    for recipe in table["recipes"]:
+        assert recipe["seeds"] == ["1", "2"]
+        assert recipe["steps"] == {"min": 3, "max": 3}
+    assert "report.html" in result.stdout and (out / "report.html").exists()
+    for name in names:
+        resolved = (out / name / "seed2" / "config.toml").read_text()
+        assert "lr = 2e-4" in resolved and "seed = 2" in resolved
+
+    # Again: everything is finished, so nothing is started.
+    logs = {path: path.stat().st_mtime_ns for path in out.glob("*/*/log.txt")}
+    quads(*command)
+    assert logs == {path: path.stat().st_mtime_ns for path in out.glob("*/*/log.txt")}
+
+    # Other options are not mixed with the old runs.
+    error = quads(*command[:-1], "3e-4", status=1).stderr
+    assert "other options" in error
+
+    page = tmp_path / "page.html"
+    assert str(page) in quads("report", out, "--out", page).stdout
+    assert "nvfp4-tis" in page.read_text()
+
+
+def test_a_failing_run_is_reported_and_the_others_finish(quads, base, config, tmp_path):
+    out = tmp_path / "out"
+    result = quads(
+        "compare", "--config", config, "--load", base, "--out", out, "--recipes", "bf16",
+        "--variant", "bad=--recipe nvfp4 --rollout-temperature 0", status=1,
+    )  # fmt: skip
+    assert "bad/seed1 failed" in result.stderr and "--rollout-temperature" in result.stderr
+    assert "1 of 2 runs failed" in result.stderr
+    assert json.loads((out / "table.json").read_text())["recipes"][0]["recipe"] == "bf16"
+
+
+def test_wrong_requests_fail_before_anything_runs(quads, base, tmp_path):
+    out = tmp_path / "out"
+    error = quads("compare", "--out", out, "--recipes", "bf17", status=1).stderr
+    assert "unknown recipe 'bf17'" in error
+    assert not out.exists()
+    assert "no run" in quads("report", tmp_path, "--out", tmp_path / "r.html", status=1).stderr

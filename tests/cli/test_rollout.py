@@ -1,0 +1,102 @@
+"""quads rollout."""
+
+import json
+import signal
+import subprocess
+import time
+
+from small_task import TASK
+
+PRECISION = ["--precision", "nvfp4-rac50"]
+
+
+def write_lines(path, lines):
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return path
+
+
+def read_lines(path):
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def test_an_object_a_sample_with_rewards_where_there_is_a_label(quads, base, tmp_path):
+    prompts = write_lines(
+        tmp_path / "p.jsonl", [{"prompt": "3*4=", "label": "12"}, {"prompt": "2*5="}]
+    )
+    out = tmp_path / "out.jsonl"
+    quads(
+        "rollout", "--model", base, "--prompts", prompts, "--out", out, *TASK,
+        "--n-samples-per-prompt", 8, "--max-response-len", 10,
+    )  # fmt: skip
+    lines = read_lines(out)
+    assert [(line["index"], line["sample"]) for line in lines] == [
+        (i, s) for i in range(2) for s in range(8)
+    ]
+    for line in lines:
+        assert len(line["response_tokens"]) == len(line["logprobs"]) <= 10
+        assert all(logprob <= 0 for logprob in line["logprobs"])
+        stopped = line["response"].endswith("$")
+        assert line["finish_reason"] == ("stop" if stopped else "length")
+        assert ("reward" in line) == (line["index"] == 0)
+        if line["index"] == 0:
+            assert line["reward"] == float(line["response"] == "12$")
+
+
+def test_scoring_what_was_sampled_gives_the_same_log_probs(quads, base, tmp_path):
+    prompts = write_lines(tmp_path / "p.jsonl", [{"prompt": "7*8="}, {"prompt_tokens": [2, 3]}])
+    sampled, scored = tmp_path / "sampled.jsonl", tmp_path / "scored.jsonl"
+    for precision in ("bf16", "nvfp4"):
+        options = ["--model", base, "--precision", precision, "--max-response-len", 12]
+        quads(
+            "rollout", *options, "--prompts", prompts, "--out", sampled,
+            "--n-samples-per-prompt", 4,
+        )  # fmt: skip
+        quads("rollout", *options, "--prompts", sampled, "--out", scored)
+        assert read_lines(sampled) == read_lines(scored)
+
+
+def test_streaming_prints_the_responses(quads, base, tmp_path):
+    prompts = write_lines(tmp_path / "p.jsonl", [{"prompt": "7*8="}, {"prompt": "1*1="}])
+    out = tmp_path / "out.jsonl"
+    result = quads(
+        "rollout", "--model", base, "--prompts", prompts, "--out", out, *PRECISION, "--stream"
+    )
+    assert result.stdout.splitlines() == [line["response"] for line in read_lines(out)]
+
+
+def test_bad_prompts_are_named_and_leave_no_output(quads, base, tmp_path):
+    out = tmp_path / "out.jsonl"
+    for line, message in (
+        ({"prompt": "x"}, "p.jsonl:2"),
+        ({"prompt_tokens": [99]}, "99"),
+        ({"prompt": "1*1=", "index": 0}, "0"),
+    ):
+        prompts = write_lines(tmp_path / "p.jsonl", [{"prompt": "1*1="}, line])
+        error = quads(
+            "rollout", "--model", base, "--prompts", prompts, "--out", out, status=1
+        ).stderr
+        assert message in error
+        assert list(tmp_path.iterdir()) == [prompts]
+
+
+def test_ctrl_c_keeps_what_was_finished(quads, base, tmp_path):
+    prompts = write_lines(tmp_path / "p.jsonl", [{"prompt": "7*8="}])
+    out = tmp_path / "out.jsonl"
+    # Far more samples than can be drawn before the signal, few at a time.
+    arguments = [
+        "rollout", "--model", base, "--prompts", prompts, "--out", out, "--max-running", 4,
+        "--n-samples-per-prompt", 2_000_000, "--threads", 1, "--stream",
+    ]  # fmt: skip
+    process = subprocess.Popen(
+        [quads.program, *map(str, arguments)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    process.stdout.readline()  # one response is there
+    time.sleep(0.1)
+    process.send_signal(signal.SIGINT)
+    _, error = process.communicate(timeout=60)
+    assert process.returncode == 1
+    assert "stopped" in error
+    assert 1 <= len(read_lines(out)) < 2_000_000
