@@ -20,6 +20,23 @@ class Generator {
                                                 float temperature) = 0;
 };
 
+/// An engine that somebody else owns: the training loop's.
+class EngineView : public Generator {
+ public:
+  explicit EngineView(Engine& engine) : engine_(engine) {}
+  std::vector<Sample> generate(std::span<const Request> requests,
+                               const GenerateOptions& options) override {
+    return engine_.generate(requests, options);
+  }
+  std::vector<std::vector<float>> score(std::span<const Sample> samples,
+                                        float temperature) override {
+    return engine_.score(samples, temperature);
+  }
+
+ private:
+  Engine& engine_;
+};
+
 struct GeneratorOptions {
   Precision precision;
   QuantizeScope scope;

@@ -11,7 +11,6 @@
 #include "io/jsonl_writer.h"
 #include "report/jsonl_sink.h"
 #include "report/tensorboard_sink.h"
-#include "rl/estimators.h"
 #include "rl/gap.h"
 #include "rollout/rac_calibration.h"
 #include "trainer/checkpoint.h"
@@ -23,8 +22,6 @@ double seconds() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch())
       .count();
 }
-
-constexpr float kNoReward = std::numeric_limits<float>::quiet_NaN();
 
 double mean_of(std::span<const float> values) {
   double sum = 0;
@@ -84,32 +81,6 @@ struct RlRun::Scored {
   std::vector<float> rewards;           // as the task gave them
   std::vector<float> shaped;            // with the length penalty
 };
-
-EvalResult evaluate(Engine& engine, const Task& task, const Tokenizer& tokenizer,
-                    int64_t problems, const GenerateOptions& options) {
-  const int64_t available = task.num_eval_problems();
-  const int64_t count = problems > 0 ? std::min(problems, available) : available;
-  require(count > 0, "the task has no evaluation problems");
-  std::vector<Request> requests;
-  std::vector<Problem> chosen;
-  for (int64_t i = 0; i < count; ++i) {
-    chosen.push_back(task.eval_problem(i));
-    requests.push_back({.prompt_index = i,
-                        .prompt = tokenizer.encode(chosen.back().prompt),
-                        .n_samples = 1});
-  }
-  const std::vector<Sample> samples = engine.generate(requests, options);
-  EvalResult result;
-  result.problems = count;
-  for (size_t i = 0; i < samples.size(); ++i) {
-    result.correct += task.reward(chosen[i], tokenizer.decode(samples[i].response)) >= 1.0;
-  }
-  const double p = static_cast<double>(result.correct) / static_cast<double>(count);
-  result.pass_at_1 = p;
-  result.standard_error =
-      count > 1 ? std::sqrt(p * (1 - p) / static_cast<double>(count - 1)) : 0.0;
-  return result;
-}
 
 RlRun::RlRun(kernels::CpuRuntime& runtime, Parameters& policy, const Task& task,
              const Tokenizer& tokenizer, std::vector<int32_t> stop_tokens,
@@ -413,12 +384,19 @@ void RlRun::sync(const Scored& scored) {
   weight_sync_->sync(masks_);
 }
 
-EvalResult RlRun::evaluate_now(int64_t problems) {
+void RlRun::evaluate(MetricsRow& row) {
   GenerateOptions generate = generate_options();
   generate.sampling = {.temperature = static_cast<float>(options_.eval_temperature)};
   generate.seed = options_.rollout_seed ^ 0x65766131U;  // draws of their own
   generate.record_routing = false;
-  return evaluate(*engine_, task_, tokenizer_, problems, generate);
+  EngineView engine(*engine_);
+  const EvaluationSet set = evaluation_set(task_, tokenizer_, options_.eval_problems, 1);
+  const Evaluation result = evaluate_set(engine, set, task_, tokenizer_, {}, generate);
+  row.set("eval/pass@1", result.pass_at_1.mean);
+  if (result.pass_at_1.standard_error) {
+    row.set("eval/pass@1_stderr", *result.pass_at_1.standard_error);
+  }
+  row.set("eval/problems", std::ssize(set.problems));
 }
 
 void RlRun::run(const std::filesystem::path& directory, const std::atomic<bool>& stop,
@@ -452,12 +430,7 @@ void RlRun::run(const std::filesystem::path& directory, const std::atomic<bool>&
         if (k == key) figures.emplace_back(name, format_figure(std::get<double>(v)));
       }
     };
-    if (evaluates && task_.num_eval_problems() > 0) {
-      const EvalResult result = evaluate_now(options_.eval_problems);
-      row.set("eval/pass@1", result.pass_at_1);
-      row.set("eval/pass@1_stderr", result.standard_error);
-      row.set("eval/problems", result.problems);
-    }
+    if (evaluates && task_.num_eval_problems() > 0) evaluate(row);
     figure("reward", "reward/mean");
     figure("gap", "gap/max");
     figure("pass@1", "eval/pass@1");

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "eval/evaluation.h"
 #include "io/tokenizer.h"
 #include "report/metrics.h"
 #include "report/progress.h"
@@ -75,16 +76,6 @@ struct RlOptions {
   int64_t log_samples = 4;             // written to samples.jsonl every step
 };
 
-/// pass@1 on evaluation problems.
-struct EvalResult {
-  double pass_at_1 = 0, standard_error = 0;
-  int64_t correct = 0, problems = 0;
-};
-
-/// Samples one response to each of the first `problems` evaluation problems and scores them.
-EvalResult evaluate(Engine& engine, const Task& task, const Tokenizer& tokenizer,
-                    int64_t problems, const GenerateOptions& options);
-
 /// A run in a directory. Its state between steps is (parameters, optimizer, masks, counters); all
 /// randomness is keyed by global indices, so a run that is stopped and resumed gives the same bits.
 class RlRun {
@@ -111,7 +102,6 @@ class RlRun {
   bool resume(const std::filesystem::path& directory);
 
   int64_t step() const { return step_; }
-  EvalResult evaluate_now(int64_t problems);
 
  private:
   struct Scored;  // a rollout with its problems and rewards
@@ -120,6 +110,7 @@ class RlRun {
   void train_on(const Scored& scored, MetricsRow& row);
   void sync(const Scored& scored);
   void save(const std::filesystem::path& directory);
+  void evaluate(MetricsRow& row);
   /// Requests for training problems first_prompt.., which are appended to `problems`.
   std::vector<Request> requests(int64_t first_prompt, int64_t count,
                                 std::vector<Problem>& problems) const;
