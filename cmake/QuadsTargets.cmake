@@ -18,7 +18,9 @@ endif()
 
 find_program(QUADS_CCACHE ccache)
 if(QUADS_CCACHE)
-  set(CMAKE_CXX_COMPILER_LAUNCHER ${QUADS_CCACHE})
+  # Paths are hashed relative to the sources, so that another checkout finds what this one compiled.
+  set(CMAKE_CXX_COMPILER_LAUNCHER
+      ${CMAKE_COMMAND} -E env CCACHE_BASEDIR=${PROJECT_SOURCE_DIR} ${QUADS_CCACHE})
 endif()
 find_program(QUADS_MOLD mold)
 if(QUADS_MOLD)
