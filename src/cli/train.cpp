@@ -97,7 +97,9 @@ RlRun::ForeignBlocks make_aten_blocks(const Parameters& parameters, const Precis
 
 void run(const CLI::App& command, const Options& o) {
   const std::filesystem::path out = o.out;
-  const bool exists = std::filesystem::exists(out / "metrics.jsonl") ||
+  // An empty file is what a run leaves that failed in its first step: nothing to continue.
+  const std::filesystem::path metrics = out / "metrics.jsonl";
+  const bool exists = (std::filesystem::exists(metrics) && !std::filesystem::is_empty(metrics)) ||
                       std::filesystem::exists(out / "checkpoints");
   require(o.resume || !exists,
           "{} holds a run already: continue it with --resume or choose another --out", o.out);

@@ -44,15 +44,29 @@ TrainSequence sequence_of(const std::vector<int32_t>& tokens, const Sample& samp
                             : std::span<const int32_t>()};
 }
 
+// Everything that can be known to be wrong before the first rollout.
 void check(const RlOptions& o) {
   const bool shared = o.trainer_kernels == TrainerKernels::kShared;
   require(shared || o.recipe.trainer.rac.ratio == 0,
           "recipe {}: a trainer that replays residual compensation needs --trainer-kernels shared",
           o.recipe.name);
-  require(o.num_rollout >= 0 && o.rollout_batch_size >= 1 && o.n_samples_per_prompt >= 1 &&
-              o.max_response_len >= 1,
-          "a step needs at least one prompt, one sample and one token, got {}, {} and {}",
-          o.rollout_batch_size, o.n_samples_per_prompt, o.max_response_len);
+  const auto at_least = [](int64_t least, const char* option, int64_t value) {
+    require(value >= least, "{} is {}, expected at least {}", option, value, least);
+  };
+  at_least(0, "--num-rollout", o.num_rollout);
+  at_least(1, "--rollout-batch-size", o.rollout_batch_size);
+  at_least(1, "--n-samples-per-prompt", o.n_samples_per_prompt);
+  at_least(1, "--rollout-max-response-len", o.max_response_len);
+  at_least(0, "--global-batch-size", o.global_batch_size);
+  at_least(1, "--max-tokens-per-batch", o.trainer.max_tokens);
+  at_least(1, "--dynamic-sampling-max-rounds", o.dynamic_sampling_max_rounds);
+  at_least(0, "--overlong-buffer-len", o.overlong_cache);
+  at_least(0, "--verify-interval", o.verify_interval);
+  at_least(0, "--eval-interval", o.eval_interval);
+  at_least(0, "--eval-problems", o.eval_problems);
+  at_least(0, "--save-interval", o.save_interval);
+  at_least(0, "--keep-checkpoints", o.keep_checkpoints);
+  at_least(0, "--log-samples", o.log_samples);
   const int64_t samples = o.rollout_batch_size * o.n_samples_per_prompt;
   if (o.global_batch_size > 0) {
     require(samples % o.global_batch_size == 0 &&
@@ -64,8 +78,18 @@ void check(const RlOptions& o) {
   require(!truncated || o.allow_truncated_sampling,
           "training on top-k or top-p samples biases the policy ratio, since log-probs are over "
           "the whole vocabulary: give --allow-truncated-sampling to do it all the same");
-  require(o.sampling.temperature > 0, "--rollout-temperature must be positive to train, got {}",
+  require(o.sampling.temperature > 0 && std::isfinite(o.sampling.temperature),
+          "--rollout-temperature must be positive and finite to train, got {}",
           o.sampling.temperature);
+  require(o.eval_temperature >= 0 && std::isfinite(o.eval_temperature),
+          "--eval-temperature is {}, expected a finite value of at least 0", o.eval_temperature);
+  // The formulas check their own options.
+  learning_rate(o.lr, 0);
+  const std::vector<int32_t> no_sequences = {0};
+  PolicyBatch no_tokens;
+  no_tokens.sequence_offsets = no_sequences;
+  policy_loss(no_tokens, {}, o.loss);
+  if (o.overlong_cache > 0) overlong_penalty(0, o.max_response_len, o.overlong_cache);
   require(o.loss.correction.kind == CorrectionKind::kNone ||
               o.old_logprobs == OldLogprobs::kRecomputed,
           "a correction weighs the trainer's old log-probs against the rollout's: it needs "
