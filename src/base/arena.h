@@ -39,8 +39,7 @@ class Arena {
 /// Gives back on destruction everything allocated since construction.
 class ArenaScope {
  public:
-  explicit ArenaScope(Arena& arena)
-      : arena_(arena), block_(arena.block_), offset_(arena.offset_) {}
+  explicit ArenaScope(Arena& arena) : arena_(arena), block_(arena.block_), offset_(arena.offset_) {}
   ~ArenaScope() {
     arena_.block_ = block_;
     arena_.offset_ = offset_;

@@ -8,7 +8,8 @@
 namespace quads {
 
 /// Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011).
-inline std::array<uint32_t, 4> philox(std::array<uint32_t, 4> counter, std::array<uint32_t, 2> key) {
+inline std::array<uint32_t, 4> philox(std::array<uint32_t, 4> counter,
+                                      std::array<uint32_t, 2> key) {
   for (int round = 0; round < 10; ++round) {
     const uint64_t p0 = uint64_t{0xD2511F53} * counter[0];
     const uint64_t p1 = uint64_t{0xCD9E8D57} * counter[2];

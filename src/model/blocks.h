@@ -17,7 +17,8 @@ struct RowBatch {
   const int32_t* tokens = nullptr;  // [rows]
   /// Positions, page ids, RoPE tables; kv is layer 0's base.
   kernels::AttentionRows attention;
-  int64_t kv_layer_stride = 0;  // elements from a layer's base to the next; 0: scratch for one layer
+  int64_t kv_layer_stride =
+      0;  // elements from a layer's base to the next; 0: scratch for one layer
 
   // Whole sequences (trainer): row offsets [sequences + 1]; null for the rollout's mixed batches.
   const int64_t* cu_seqlens = nullptr;
@@ -35,14 +36,14 @@ struct RowBatch {
 /// The positions of a list of rows whose next token's distribution is wanted, and the tokens.
 struct Targets {
   int64_t count = 0;
-  const int64_t* rows = nullptr;      // [count], distinct
-  const int32_t* tokens = nullptr;    // [count]
+  const int64_t* rows = nullptr;    // [count], distinct
+  const int32_t* tokens = nullptr;  // [count]
   float inv_temperature = 1.0F;
 };
 
-/// x, y, dx and dy are FP32 [rows, hidden]; y may be x, dx must not be dy. Backwards recompute their
-/// forward from x and add the parameters' gradients to `grads`: FP32, laid out as the flat parameter
-/// array (model/parameters.h).
+/// x, y, dx and dy are FP32 [rows, hidden]; y may be x, dx must not be dy. Backwards recompute
+/// their forward from x and add the parameters' gradients to `grads`: FP32, laid out as the flat
+/// parameter array (model/parameters.h).
 class Blocks {
  public:
   virtual ~Blocks() = default;

@@ -37,8 +37,8 @@ void CpuBlocks::attention_forward(int64_t layer, const RowBatch& batch, const fl
     stats.qkv = batch.residual_sums->at(layer, Site::kAttentionIn, batch.counted);
     stats.out = batch.residual_sums->at(layer, Site::kAttentionOut, batch.counted);
   }
-  kernels::attention_forward(context_, model_.attention(layer), attention_rows(layer, batch),
-                             stats, x, y);
+  kernels::attention_forward(context_, model_.attention(layer), attention_rows(layer, batch), stats,
+                             x, y);
 }
 
 void CpuBlocks::ffn_forward(int64_t layer, const RowBatch& batch, const float* x, float* y) {
@@ -47,8 +47,7 @@ void CpuBlocks::ffn_forward(int64_t layer, const RowBatch& batch, const float* x
     stats.gate_up = batch.residual_sums->at(layer, Site::kFfnIn, batch.counted);
     stats.down = batch.residual_sums->at(layer, Site::kFfnMid, batch.counted);
   }
-  kernels::moe_forward(context_, model_.ffn(layer), batch.rows, routing(layer, batch), stats, x,
-                       y);
+  kernels::moe_forward(context_, model_.ffn(layer), batch.rows, routing(layer, batch), stats, x, y);
 }
 
 void CpuBlocks::head_forward(const Targets& targets, const float* x, int64_t, float* logp,
@@ -73,13 +72,13 @@ void CpuBlocks::attention_backward(int64_t layer, const RowBatch& batch, const f
   const auto grad = [&](int64_t index) { return grads + layout.at(index).offset; };
   const kernels::AttentionGrads g{grad(at.input_norm), grad(at.qkv), grad(at.q_norm),
                                   grad(at.k_norm), grad(at.o)};
-  kernels::attention_backward(context_, model_.attention(layer),
-                              model_.attention_transposed(layer), attention_rows(layer, batch),
-                              batch.cu_seqlens, batch.sequences, x, dy, g, dx);
+  kernels::attention_backward(context_, model_.attention(layer), model_.attention_transposed(layer),
+                              attention_rows(layer, batch), batch.cu_seqlens, batch.sequences, x,
+                              dy, g, dx);
 }
 
-void CpuBlocks::ffn_backward(int64_t layer, const RowBatch& batch, const float* x,
-                             const float* dy, float* grads, float* dx) {
+void CpuBlocks::ffn_backward(int64_t layer, const RowBatch& batch, const float* x, const float* dy,
+                             float* grads, float* dx) {
   const ParameterLayout& layout = model_.parameters().layout();
   const ParameterLayout::Layer& at = layout.layers[static_cast<size_t>(layer)];
   const auto grad = [&](int64_t index) { return grads + layout.at(index).offset; };

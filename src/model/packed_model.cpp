@@ -15,18 +15,24 @@ namespace {
 
 WeightFormat weight_format(Format format) {
   switch (format) {
-    case Format::kBf16: return WeightFormat::kBf16;
-    case Format::kFp8: return WeightFormat::kFp8;
-    case Format::kNvfp4: return WeightFormat::kNvfp4;
+    case Format::kBf16:
+      return WeightFormat::kBf16;
+    case Format::kFp8:
+      return WeightFormat::kFp8;
+    case Format::kNvfp4:
+      return WeightFormat::kNvfp4;
   }
   return WeightFormat::kBf16;
 }
 
 kernels::ActivationFormat activation_format(Format format) {
   switch (format) {
-    case Format::kBf16: return kernels::ActivationFormat::kBf16;
-    case Format::kFp8: return kernels::ActivationFormat::kFp8;
-    case Format::kNvfp4: return kernels::ActivationFormat::kNvfp4;
+    case Format::kBf16:
+      return kernels::ActivationFormat::kBf16;
+    case Format::kFp8:
+      return kernels::ActivationFormat::kFp8;
+    case Format::kNvfp4:
+      return kernels::ActivationFormat::kNvfp4;
   }
   return kernels::ActivationFormat::kBf16;
 }
@@ -118,10 +124,13 @@ bool PackedModel::quantised(int64_t layer, Site site) const {
 
 int64_t PackedModel::width(int64_t layer, Site site) const {
   switch (site) {
-    case Site::kAttentionOut: return at(layer).attention.q_width();
-    case Site::kFfnMid: return at(layer).ffn.width;
+    case Site::kAttentionOut:
+      return at(layer).attention.q_width();
+    case Site::kFfnMid:
+      return at(layer).ffn.width;
     case Site::kAttentionIn:
-    case Site::kFfnIn: break;
+    case Site::kFfnIn:
+      break;
   }
   return config().hidden_size;
 }
@@ -204,10 +213,18 @@ void PackedModel::update_masks(const RacMasks& masks) {
       const kernels::QuantizeSpec spec = make_spec(l, site);
       Layer& layer = layers_[static_cast<size_t>(l)];
       switch (site) {
-        case Site::kAttentionIn: layer.attention.qkv.input = spec; break;
-        case Site::kAttentionOut: layer.attention.out.input = spec; break;
-        case Site::kFfnIn: layer.ffn.gate_up_input = spec; break;
-        case Site::kFfnMid: layer.ffn.down_input = spec; break;
+        case Site::kAttentionIn:
+          layer.attention.qkv.input = spec;
+          break;
+        case Site::kAttentionOut:
+          layer.attention.out.input = spec;
+          break;
+        case Site::kFfnIn:
+          layer.ffn.gate_up_input = spec;
+          break;
+        case Site::kFfnMid:
+          layer.ffn.down_input = spec;
+          break;
       }
     }
   }
@@ -289,8 +306,8 @@ void PackedModel::refresh(const kernels::CpuContext& context, const RacMasks& ma
     const PackedMatrix& matrix = *packing->matrix;
     const int64_t padded_rows = packing->transposed->k;
     if (matrix.format == WeightFormat::kBf16) {
-      kernels::pack_transposed_bf16(parameters_.of(packing->parameter), padded_rows, p.cols,
-                                    p.cols, packing->transposed, begin, end);
+      kernels::pack_transposed_bf16(parameters_.of(packing->parameter), padded_rows, p.cols, p.cols,
+                                    packing->transposed, begin, end);
     }
   });
   // Quantised weights go back through their dequantised values: straight-through gradients multiply
@@ -304,8 +321,7 @@ void PackedModel::refresh(const kernels::CpuContext& context, const RacMasks& ma
     const int64_t padded_rows = packing.transposed->k;
     Bf16* values = arena.alloc<Bf16>(padded_rows * p.cols);
     std::fill_n(values + p.size(), (padded_rows - p.rows) * p.cols, Bf16{0});
-    const SiteOrder& order =
-        orders_[static_cast<size_t>(packing.layer * kSites + packing.site)];
+    const SiteOrder& order = orders_[static_cast<size_t>(packing.layer * kSites + packing.site)];
     kernels::unpack(*packing.matrix,
                     order.block_position.empty() ? nullptr : order.block_position.data(), values,
                     p.cols);

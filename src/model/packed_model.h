@@ -1,5 +1,6 @@
-// A model's weights as one side (rollout or trainer) multiplies with them: quantised and packed into
-// the kernels' layout. A pure function of (parameters, precision, scope, masks), refreshed in place.
+// A model's weights as one side (rollout or trainer) multiplies with them: quantised and packed
+// into the kernels' layout. A pure function of (parameters, precision, scope, masks), refreshed in
+// place.
 #pragma once
 
 #include <memory>

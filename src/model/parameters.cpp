@@ -123,8 +123,7 @@ void Parameters::initialise(uint64_t seed) {
 void Parameters::assign(std::span<const NamedTensor> tensors) {
   std::unordered_map<std::string_view, const NamedTensor*> by_name;
   for (const NamedTensor& tensor : tensors) {
-    require(by_name.emplace(tensor.name, &tensor).second, "tensor {} is given twice",
-            tensor.name);
+    require(by_name.emplace(tensor.name, &tensor).second, "tensor {} is given twice", tensor.name);
   }
   // Check everything before anything is changed.
   size_t used = 0;

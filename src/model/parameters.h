@@ -21,15 +21,17 @@ struct ParameterPart {
   int64_t rows;
 };
 
-/// A matrix [rows, cols] (norm weights: [1, cols]) at `offset` of the flat array; the space behind it
-/// up to a multiple of 32 rows stays zero, so that kernels may work on whole tiles.
+/// A matrix [rows, cols] (norm weights: [1, cols]) at `offset` of the flat array; the space behind
+/// it up to a multiple of 32 rows stays zero, so that kernels may work on whole tiles.
 struct Parameter {
   std::string name;  // "model.layers.0.mlp.experts.3.gate_up_proj"
   int64_t rows, cols, offset;
   bool vector;  // a norm's weight: one-dimensional in files
   std::vector<ParameterPart> parts;
   int64_t size() const { return rows * cols; }
-  int64_t padded_size() const { return vector ? (cols + 15) / 16 * 16 : (rows + 31) / 32 * 32 * cols; }
+  int64_t padded_size() const {
+    return vector ? (cols + 15) / 16 * 16 : (rows + 31) / 32 * 32 * cols;
+  }
 };
 
 /// Where each parameter of a model lies. Pure function of the configuration.
@@ -39,8 +41,8 @@ class ParameterLayout {
 
   struct Layer {
     int64_t input_norm, qkv, q_norm, k_norm, o;
-    int64_t post_norm, router;            // router: -1 when dense
-    std::vector<int64_t> gate_up, down;   // one an expert; one in all when dense
+    int64_t post_norm, router;           // router: -1 when dense
+    std::vector<int64_t> gate_up, down;  // one an expert; one in all when dense
   };
   // Indices into `parameters`.
   int64_t embedding, final_norm, head;  // head == embedding when tied
@@ -75,8 +77,8 @@ class Parameters {
   const Bf16* values() const { return values_.data(); }
   const Bf16* of(int64_t index) const { return values() + layout_.at(index).offset; }
 
-  /// Fills with seeded Gaussian weights (standard deviation config.initializer_range; norms 1); each
-  /// element depends on its parameter and index alone.
+  /// Fills with seeded Gaussian weights (standard deviation config.initializer_range; norms 1);
+  /// each element depends on its parameter and index alone.
   void initialise(uint64_t seed);
 
   /// Copies in every tensor of the model. Error, naming the tensor, if one is missing, given twice,

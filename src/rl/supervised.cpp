@@ -12,13 +12,12 @@ int64_t train_supervised(kernels::CpuRuntime& runtime, Parameters& policy, const
   require(options.precision.rac.ratio == 0,
           "supervised training has no rollout whose compensation it could replay");
   const kernels::CpuContext context = runtime.context();
-  PackedModel model(policy, {.precision = options.precision,
-                             .scope = options.scope,
-                             .with_transposes = true});
+  PackedModel model(
+      policy, {.precision = options.precision, .scope = options.scope, .with_transposes = true});
   model.refresh(context, {});
   CpuBlocks blocks(context, model);
-  Trainer trainer(context, policy, model, blocks, [&] { model.refresh(context, {}); },
-                  options.trainer);
+  Trainer trainer(
+      context, policy, model, blocks, [&] { model.refresh(context, {}); }, options.trainer);
   int64_t step = 0;
   for (; step < options.num_steps && !stop; ++step) {
     std::vector<std::vector<int32_t>> tokens;

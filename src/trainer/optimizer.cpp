@@ -27,8 +27,7 @@ void Optimizer::clear_grads(const kernels::CpuContext& context) {
   });
 }
 
-Optimizer::Result Optimizer::step(const kernels::CpuContext& context, float lr,
-                                  float grad_scale) {
+Optimizer::Result Optimizer::step(const kernels::CpuContext& context, float lr, float grad_scale) {
   // The norm: a fixed cut into chunks, summed in order.
   std::vector<double> squares(static_cast<size_t>(chunks_of(grads_.size())));
   context.parallel_for(std::ssize(squares), [&](int64_t c, int) {
@@ -74,8 +73,8 @@ Optimizer::Result Optimizer::step(const kernels::CpuContext& context, float lr,
     local.weight_decay = task.decay ? options_.weight_decay : 0.0F;
     const int64_t at = task.begin;
     Bf16* values = parameters_.values() + at;
-    context.rows().adamw(task.count, local, grads_.data() + at, master_.data() + at,
-                         m_.data() + at, v_.data() + at, values);
+    context.rows().adamw(task.count, local, grads_.data() + at, master_.data() + at, m_.data() + at,
+                         v_.data() + at, values);
     if (options_.bf16_masters) {
       for (int64_t j = 0; j < task.count; ++j) master_[at + j] = to_float(values[j]);
     }

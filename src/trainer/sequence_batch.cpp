@@ -35,8 +35,8 @@ void SequenceBatch::assign(std::span<const TrainSequence> sequences, float inv_t
   int64_t pages = 0, longest = 0;
   for (const TrainSequence& s : sequences) {
     require(s.prompt_length >= 1 && s.targets() >= 1,
-            "a sequence of {} tokens with a prompt of {} has nothing to train on",
-            s.tokens.size(), s.prompt_length);
+            "a sequence of {} tokens with a prompt of {} has nothing to train on", s.tokens.size(),
+            s.prompt_length);
     const int64_t begin = std::ssize(tokens_), n = s.rows();
     tokens_.insert(tokens_.end(), s.tokens.begin(), s.tokens.end() - 1);
     for (int64_t i = 0; i < n; ++i) positions_.push_back(i);

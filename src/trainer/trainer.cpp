@@ -32,8 +32,8 @@ std::vector<float*> Trainer::activation_buffers(int64_t rows, int64_t count) {
 void Trainer::accumulate(std::span<const TrainSequence> sequences, const LossFunction& loss) {
   const int64_t layers = blocks_.num_layers();
   for (const auto& [begin, end] : pack(sequences, options_.max_tokens)) {
-    const auto part = sequences.subspan(static_cast<size_t>(begin),
-                                        static_cast<size_t>(end - begin));
+    const auto part =
+        sequences.subspan(static_cast<size_t>(begin), static_cast<size_t>(end - begin));
     batch_.assign(part, 1.0F / options_.temperature);
     const RowBatch& rows = batch_.rows();
 
@@ -43,9 +43,7 @@ void Trainer::accumulate(std::span<const TrainSequence> sequences, const LossFun
     const std::vector<float*> buffers = activation_buffers(rows.rows, kept + 2);
     std::vector<float*> saved(static_cast<size_t>(2 * layers + 1));
     for (int64_t i = 0; i <= 2 * layers; ++i) {
-      const int64_t buffer = !options_.checkpoint_activations ? i
-                             : i % 2 == 0                     ? i / 2
-                                                              : layers + 1;
+      const int64_t buffer = !options_.checkpoint_activations ? i : i % 2 == 0 ? i / 2 : layers + 1;
       saved[static_cast<size_t>(i)] = buffers[static_cast<size_t>(buffer)];
     }
     forward_layers(blocks_, rows, nullptr, saved.data());

@@ -12,8 +12,8 @@
 
 namespace quads {
 
-/// What a loss sees of a micro-batch: sequences [first, first + offsets.size() - 1) of the list that
-/// was given, their targets' log-probs and entropies, concatenated.
+/// What a loss sees of a micro-batch: sequences [first, first + offsets.size() - 1) of the list
+/// that was given, their targets' log-probs and entropies, concatenated.
 struct MicroBatch {
   int64_t first;
   std::span<const int64_t> offsets;  // [sequences + 1] into the targets
@@ -28,8 +28,8 @@ class Trainer {
  public:
   struct Options {
     AdamwOptions adamw = {};
-    float temperature = 1.0F;       // of the log-probs: the rollout's
-    int64_t max_tokens = 2048;      // rows of a micro-batch
+    float temperature = 1.0F;             // of the log-probs: the rollout's
+    int64_t max_tokens = 2048;            // rows of a micro-batch
     bool checkpoint_activations = false;  // keep layers' inputs only, recompute the attention
   };
 

@@ -22,8 +22,7 @@ void for_row_blocks(const CpuContext& context, int64_t rows, Body body) {
     return;
   }
   context.parallel_for(blocks, [&](int64_t task, int worker) {
-    body(context.serial(worker), worker, task * kRowBlock,
-         std::min(rows, (task + 1) * kRowBlock));
+    body(context.serial(worker), worker, task * kRowBlock, std::min(rows, (task + 1) * kRowBlock));
   });
 }
 
@@ -63,10 +62,9 @@ void rotate_and_store(const CpuContext& context, const AttentionBlock& block,
     const float* sin = rows.sin + position * half;
     context.rows().qk_norm_rope(row, shape.heads, shape.head_dim, block.q_norm, block.rms_eps, cos,
                                 sin, q + r * block.q_width());
-    context.rows().qk_norm_rope(row + block.q_width(), shape.kv_heads, shape.head_dim,
-                                block.k_norm, block.rms_eps, cos, sin, key);
-    context.rows().to_bf16(row + block.q_width() + block.kv_width(), block.kv_width(), 1.0F,
-                           value);
+    context.rows().qk_norm_rope(row + block.q_width(), shape.kv_heads, shape.head_dim, block.k_norm,
+                                block.rms_eps, cos, sin, key);
+    context.rows().to_bf16(row + block.q_width() + block.kv_width(), block.kv_width(), 1.0F, value);
     const int64_t page = rows.page_ids[r][position / kPageSize];
     store_kv(shape, key, value, position % kPageSize, rows.kv + page * rows.page_stride);
   }
@@ -86,9 +84,8 @@ void attend_row(const CpuContext& context, const AttentionBlock& block, const At
 }
 
 // The attention of rows begin..end as BF16 (row 0 = begin).
-Bf16* attend_rows(const CpuContext& context, const AttentionBlock& block,
-                  const AttentionRows& rows, int64_t begin, int64_t end, const Bf16* q,
-                  Arena& arena) {
+Bf16* attend_rows(const CpuContext& context, const AttentionBlock& block, const AttentionRows& rows,
+                  int64_t begin, int64_t end, const Bf16* q, Arena& arena) {
   const int64_t width = block.q_width();
   Bf16* attended = arena.alloc<Bf16>((end - begin) * width);
   context.parallel_for(end - begin, [&](int64_t i, int worker) {
@@ -121,13 +118,13 @@ void attention_forward(const CpuContext& context, const AttentionBlock& block,
     const ArenaScope scope(arena);
     const int64_t count = end - begin;
     const Bf16* attended = attend_rows(local, block, rows, begin, end, q, arena);
-    const Operand operand =
-        quantize(local, block.out.input, attended, block.q_width(), count,
-                 stats.out.of_worker(local.global_worker(0)), counted_rows(stats.out, begin),
-                 "attention output", arena);
+    const Operand operand = quantize(local, block.out.input, attended, block.q_width(), count,
+                                     stats.out.of_worker(local.global_worker(0)),
+                                     counted_rows(stats.out, begin), "attention output", arena);
     float* projected = arena.alloc<float>(count * block.hidden);
     linear(local, operand, count, block.out.weight, projected, block.hidden);
-    if (y != x) std::copy_n(x + begin * block.hidden, count * block.hidden, y + begin * block.hidden);
+    if (y != x)
+      std::copy_n(x + begin * block.hidden, count * block.hidden, y + begin * block.hidden);
     local.rows().add(projected, count * block.hidden, y + begin * block.hidden);
   });
 }
@@ -163,8 +160,7 @@ void attention_backward(const CpuContext& context, const AttentionBlock& block,
     Arena& arena = local.arena();
     const ArenaScope scope(arena);
     const auto [begin, end] = row_range(task);
-    const Operand h =
-        norm_operand(local, block, x, begin, end, no_stats, inv_rms + begin, arena);
+    const Operand h = norm_operand(local, block, x, begin, end, no_stats, inv_rms + begin, arena);
     linear(local, h, end - begin, block.qkv.weight, qkv + begin * qkv_width, qkv_width);
     rotate_and_store(local, block, rows, begin, end, qkv + begin * qkv_width, q, arena);
     if (h_operand.same_as_forward()) {
@@ -216,9 +212,8 @@ void attention_backward(const CpuContext& context, const AttentionBlock& block,
                                          block.rms_eps, cos, sin, dq + i * q_width, rotated,
                                          block.q_norm ? dq_norm : nullptr);
       local.rows().qk_norm_rope_backward(row + q_width, block.shape.kv_heads, head_dim,
-                                         block.k_norm, block.rms_eps, cos, sin,
-                                         dk + i * kv_width, rotated + q_width,
-                                         block.k_norm ? dk_norm : nullptr);
+                                         block.k_norm, block.rms_eps, cos, sin, dk + i * kv_width,
+                                         rotated + q_width, block.k_norm ? dk_norm : nullptr);
       Bf16* out = dqkv + (begin + i) * qkv_width;
       local.rows().to_bf16(rotated, q_width + kv_width, 1.0F, out);
       local.rows().to_bf16(dv + i * kv_width, kv_width, 1.0F, out + q_width + kv_width);

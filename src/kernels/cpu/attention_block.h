@@ -1,7 +1,7 @@
 // The attention block of a transformer layer on a CPU, forward and backward:
 //   y = x + O(attention(RoPE(norm(Q h)), RoPE(norm(K h)), V h)),  h = RMSNorm(x).
-// The forward serves decoding, prefill and training alike; rows are told apart by their position and
-// their sequence's KV pages only. The backward recomputes the forward from x.
+// The forward serves decoding, prefill and training alike; rows are told apart by their position
+// and their sequence's KV pages only. The backward recomputes the forward from x.
 #pragma once
 
 #include "kernels/cpu/linear.h"
@@ -33,8 +33,8 @@ struct AttentionBlock {
 /// earlier position is in the pages or in this batch.
 struct AttentionRows {
   int64_t rows = 0;
-  const int64_t* positions = nullptr;          // [rows]
-  const int32_t* const* page_ids = nullptr;    // [rows] -> page ids of the row's sequence
+  const int64_t* positions = nullptr;        // [rows]
+  const int32_t* const* page_ids = nullptr;  // [rows] -> page ids of the row's sequence
   Bf16* kv = nullptr;
   int64_t page_stride = 0;
   const float* cos = nullptr;  // [positions][head_dim / 2]
@@ -67,7 +67,8 @@ struct AttentionTransposed {
 };
 
 /// dx [rows, hidden] (overwritten; must not be dy) from dy. Packed sequences: cu_seqlens
-/// [sequences + 1] row offsets, positions from 0 in each. `rows.kv` is scratch that holds the pages.
+/// [sequences + 1] row offsets, positions from 0 in each. `rows.kv` is scratch that holds the
+/// pages.
 void attention_backward(const CpuContext& context, const AttentionBlock& block,
                         const AttentionTransposed& transposed, const AttentionRows& rows,
                         const int64_t* cu_seqlens, int64_t sequences, const float* x,

@@ -11,8 +11,7 @@ constexpr int64_t kRowBlock = 32;
 
 // Normalised rows rows[0..count) of x, BF16; inv_rms and the gathered FP32 rows on request.
 Bf16* normalise(const CpuContext& context, const HeadBlock& block, const float* x,
-                const int64_t* rows, int64_t count, float* gathered, float* inv_rms,
-                Arena& arena) {
+                const int64_t* rows, int64_t count, float* gathered, float* inv_rms, Arena& arena) {
   Bf16* h = arena.alloc<Bf16>(count * block.hidden);
   for (int64_t i = 0; i < count; ++i) {
     const float* row = x + rows[i] * block.hidden;
@@ -35,8 +34,7 @@ void for_row_blocks(const CpuContext& context, int64_t count, Body body) {
     const FlushDenormals flush;
     for (int64_t b = 0; b < blocks; ++b) run(context, b);
   } else {
-    context.parallel_for(blocks,
-                         [&](int64_t b, int worker) { run(context.serial(worker), b); });
+    context.parallel_for(blocks, [&](int64_t b, int worker) { run(context.serial(worker), b); });
   }
 }
 
@@ -47,21 +45,19 @@ void head_logits(const CpuContext& context, const HeadBlock& block, const float*
   for_row_blocks(context, count, [&](const CpuContext& local, int64_t, int64_t begin, int64_t end) {
     Arena& arena = local.arena();
     const ArenaScope scope(arena);
-    const Bf16* h =
-        normalise(local, block, x, rows + begin, end - begin, nullptr, nullptr, arena);
+    const Bf16* h = normalise(local, block, x, rows + begin, end - begin, nullptr, nullptr, arena);
     linear(local, {.q1 = h, .ld1 = block.hidden}, end - begin, block.weight,
            logits + begin * block.vocab, block.vocab);
   });
 }
 
 void head_forward(const CpuContext& context, const HeadBlock& block, const float* x,
-                  const int64_t* rows, const int32_t* targets, int64_t count,
-                  float inv_temperature, float* logp, float* entropy) {
+                  const int64_t* rows, const int32_t* targets, int64_t count, float inv_temperature,
+                  float* logp, float* entropy) {
   for_row_blocks(context, count, [&](const CpuContext& local, int64_t, int64_t begin, int64_t end) {
     Arena& arena = local.arena();
     const ArenaScope scope(arena);
-    const Bf16* h =
-        normalise(local, block, x, rows + begin, end - begin, nullptr, nullptr, arena);
+    const Bf16* h = normalise(local, block, x, rows + begin, end - begin, nullptr, nullptr, arena);
     float* logits = arena.alloc<float>((end - begin) * block.vocab);
     linear(local, {.q1 = h, .ld1 = block.hidden}, end - begin, block.weight, logits, block.vocab);
     local.parallel_for(end - begin, [&](int64_t i, int) {
@@ -77,8 +73,8 @@ void head_forward(const CpuContext& context, const HeadBlock& block, const float
 
 void head_backward(const CpuContext& context, const HeadBlock& block,
                    const PackedMatrix& transposed, const float* x, const int64_t* rows,
-                   const int32_t* targets, int64_t count, float inv_temperature,
-                   const float* dlogp, float* dnorm, float* dweight, float* dx) {
+                   const int32_t* targets, int64_t count, float inv_temperature, const float* dlogp,
+                   float* dnorm, float* dweight, float* dx) {
   const int64_t hidden = block.hidden, padded = transposed.k;
   // A group of rows at a time, so that the gradients of the logits stay small for any vocabulary.
   constexpr int64_t kGroup = 8 * kRowBlock;
@@ -91,35 +87,36 @@ void head_backward(const CpuContext& context, const HeadBlock& block,
     const int64_t blocks = (group + kRowBlock - 1) / kRowBlock;
     float* norm_partials = shared.alloc<float>(blocks * hidden);
     std::fill_n(norm_partials, blocks * hidden, 0.0F);
-    for_row_blocks(context, group, [&](const CpuContext& local, int64_t b, int64_t begin,
-                                       int64_t end) {
-      Arena& arena = local.arena();
-      const ArenaScope scope(arena);
-      const int64_t n = end - begin;
-      const int64_t* row = rows + first + begin;
-      float* gathered = arena.alloc<float>(n * hidden);
-      float* inv_rms = arena.alloc<float>(n);
-      const Bf16* h = normalise(local, block, x, row, n, gathered, inv_rms, arena);
-      h_operand.store(local, begin, n, {.q1 = h, .ld1 = hidden});
-      float* logits = arena.alloc<float>(n * block.vocab);
-      linear(local, {.q1 = h, .ld1 = hidden}, n, block.weight, logits, block.vocab);
-      Bf16* dz = dlogits + begin * padded;
-      std::fill_n(dz, n * padded, Bf16{0});
-      local.parallel_for(n, [&](int64_t i, int) {
-        const float* z = logits + i * block.vocab;
-        const float lse = local.rows().log_sum_exp(z, block.vocab, inv_temperature);
-        local.rows().log_softmax_backward(z, block.vocab, inv_temperature, lse,
-                                          targets[first + begin + i], dlogp[first + begin + i],
-                                          dz + i * padded);
-      });
-      float* dh = arena.alloc<float>(n * hidden);
-      linear(local, {.q1 = dz, .ld1 = padded}, n, transposed, dh, hidden);
-      float* drow = arena.alloc<float>(n * hidden);
-      std::fill_n(drow, n * hidden, 0.0F);
-      local.rows().rmsnorm_backward(gathered, hidden, inv_rms, n, hidden, block.norm, dh, hidden,
-                                    drow, hidden, norm_partials + b * hidden);
-      for (int64_t i = 0; i < n; ++i) std::copy_n(drow + i * hidden, hidden, dx + row[i] * hidden);
-    });
+    for_row_blocks(
+        context, group, [&](const CpuContext& local, int64_t b, int64_t begin, int64_t end) {
+          Arena& arena = local.arena();
+          const ArenaScope scope(arena);
+          const int64_t n = end - begin;
+          const int64_t* row = rows + first + begin;
+          float* gathered = arena.alloc<float>(n * hidden);
+          float* inv_rms = arena.alloc<float>(n);
+          const Bf16* h = normalise(local, block, x, row, n, gathered, inv_rms, arena);
+          h_operand.store(local, begin, n, {.q1 = h, .ld1 = hidden});
+          float* logits = arena.alloc<float>(n * block.vocab);
+          linear(local, {.q1 = h, .ld1 = hidden}, n, block.weight, logits, block.vocab);
+          Bf16* dz = dlogits + begin * padded;
+          std::fill_n(dz, n * padded, Bf16{0});
+          local.parallel_for(n, [&](int64_t i, int) {
+            const float* z = logits + i * block.vocab;
+            const float lse = local.rows().log_sum_exp(z, block.vocab, inv_temperature);
+            local.rows().log_softmax_backward(z, block.vocab, inv_temperature, lse,
+                                              targets[first + begin + i], dlogp[first + begin + i],
+                                              dz + i * padded);
+          });
+          float* dh = arena.alloc<float>(n * hidden);
+          linear(local, {.q1 = dz, .ld1 = padded}, n, transposed, dh, hidden);
+          float* drow = arena.alloc<float>(n * hidden);
+          std::fill_n(drow, n * hidden, 0.0F);
+          local.rows().rmsnorm_backward(gathered, hidden, inv_rms, n, hidden, block.norm, dh,
+                                        hidden, drow, hidden, norm_partials + b * hidden);
+          for (int64_t i = 0; i < n; ++i)
+            std::copy_n(drow + i * hidden, hidden, dx + row[i] * hidden);
+        });
     for (int64_t b = 0; b < blocks; ++b) {
       context.rows().add(norm_partials + b * hidden, hidden, dnorm);
     }

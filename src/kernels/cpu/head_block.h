@@ -21,15 +21,15 @@ void head_logits(const CpuContext& context, const HeadBlock& block, const float*
 /// logp and entropy [count] of targets[i] at row rows[i] of x, at temperature 1 / inv_temperature.
 /// The logits live only a few rows at a time. `entropy` may be null.
 void head_forward(const CpuContext& context, const HeadBlock& block, const float* x,
-                  const int64_t* rows, const int32_t* targets, int64_t count,
-                  float inv_temperature, float* logp, float* entropy);
+                  const int64_t* rows, const int32_t* targets, int64_t count, float inv_temperature,
+                  float* logp, float* entropy);
 
 /// dx [*, hidden]: rows[i] (distinct) are overwritten with the gradient of sum dlogp[i] * logp[i];
 /// other rows are left alone. dnorm [hidden] += and dweight [vocab rounded up to 32, hidden] +=.
 /// `transposed` is W^T as BF16 [hidden, vocab rounded up to 32].
 void head_backward(const CpuContext& context, const HeadBlock& block,
                    const PackedMatrix& transposed, const float* x, const int64_t* rows,
-                   const int32_t* targets, int64_t count, float inv_temperature,
-                   const float* dlogp, float* dnorm, float* dweight, float* dx);
+                   const int32_t* targets, int64_t count, float inv_temperature, const float* dlogp,
+                   float* dnorm, float* dweight, float* dx);
 
 }  // namespace quads::kernels

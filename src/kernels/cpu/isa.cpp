@@ -29,10 +29,14 @@ bool cpu_has_amx() {
 
 std::string_view isa_name(Isa isa) {
   switch (isa) {
-    case Isa::kPortable: return "portable";
-    case Isa::kAvx2: return "avx2";
-    case Isa::kAvx512: return "avx512";
-    case Isa::kAmx: return "amx";
+    case Isa::kPortable:
+      return "portable";
+    case Isa::kAvx2:
+      return "avx2";
+    case Isa::kAvx512:
+      return "avx512";
+    case Isa::kAmx:
+      return "amx";
   }
   return "?";
 }
@@ -51,10 +55,14 @@ bool isa_available(Isa isa) {
                       __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
                       __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vbmi");
   switch (isa) {
-    case Isa::kPortable: return true;
-    case Isa::kAvx2: return avx2;
-    case Isa::kAvx512: return avx512;
-    case Isa::kAmx: return avx512 && cpu_has_amx() && request_amx_tiles();
+    case Isa::kPortable:
+      return true;
+    case Isa::kAvx2:
+      return avx2;
+    case Isa::kAvx512:
+      return avx512;
+    case Isa::kAmx:
+      return avx512 && cpu_has_amx() && request_amx_tiles();
   }
   return false;
 }
@@ -87,7 +95,8 @@ const CpuKernels& cpu_kernels(Isa isa) {
                                        avx512::attention_kernels()};
       return table;
     }
-    case Isa::kPortable: break;
+    case Isa::kPortable:
+      break;
   }
   static const CpuKernels table = {Isa::kPortable, portable::gemm_kernels(),
                                    portable::row_kernels(), portable::attention_kernels()};

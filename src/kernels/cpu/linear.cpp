@@ -6,9 +6,9 @@
 
 namespace quads::kernels {
 
-Operand quantize(const CpuContext& context, const QuantizeSpec& spec, const Bf16* x,
-                 int64_t ldx, int64_t rows, int64_t* stats, const uint8_t* counted,
-                 std::string_view where, Arena& arena) {
+Operand quantize(const CpuContext& context, const QuantizeSpec& spec, const Bf16* x, int64_t ldx,
+                 int64_t rows, int64_t* stats, const uint8_t* counted, std::string_view where,
+                 Arena& arena) {
   Operand operand;
   if (spec.format == ActivationFormat::kBf16 && spec.out_scale == 1.0F) {
     operand.q1 = x;
@@ -18,8 +18,8 @@ Operand quantize(const CpuContext& context, const QuantizeSpec& spec, const Bf16
   Bf16* q1 = arena.alloc<Bf16>(rows * spec.k);
   const int64_t width2 = residual_width(spec);
   Bf16* q2 = width2 ? arena.alloc<Bf16>(rows * width2) : nullptr;
-  const int64_t bad = context.rows().quantize_rows(x, ldx, rows, spec, q1, spec.k, q2, width2,
-                                                   stats, counted);
+  const int64_t bad =
+      context.rows().quantize_rows(x, ldx, rows, spec, q1, spec.k, q2, width2, stats, counted);
   require(bad < 0, "{}: row {} of the activations holds a NaN or an infinity", where, bad);
   operand.q1 = q1;
   operand.q2 = q2;

@@ -14,7 +14,8 @@ constexpr int64_t kExpertBlock = 64;  // rows of one expert that a task takes th
 
 int64_t blocks_of(int64_t rows, int64_t size) { return (rows + size - 1) / size; }
 
-// Slots (row, choice) sorted by expert; within an expert in slot order. slot = row * top_k + choice.
+// Slots (row, choice) sorted by expert; within an expert in slot order. slot = row * top_k +
+// choice.
 struct SlotsByExpert {
   struct Task {
     int64_t expert, begin, end;  // a range of `slots`
@@ -56,8 +57,7 @@ struct Routed {
 };
 
 Routed route_rows(const CpuContext& context, const MoeBlock& block, int64_t rows,
-                  const MoeRouting& routing, const MoeStats& stats, const float* x,
-                  Arena& arena) {
+                  const MoeRouting& routing, const MoeStats& stats, const float* x, Arena& arena) {
   const int64_t hidden = block.hidden, top_k = block.top_k;
   const QuantizeSpec& spec = block.gate_up_input;
   const bool quantised = spec.format != ActivationFormat::kBf16 || spec.out_scale != 1.0F;
@@ -70,15 +70,15 @@ Routed route_rows(const CpuContext& context, const MoeBlock& block, int64_t rows
   out.weights = arena.alloc<float>(rows * top_k);
   out.logits = block.router ? arena.alloc<float>(rows * block.experts) : nullptr;
   out.inv_rms = arena.alloc<float>(rows);
-  out.input = {.q1 = q1, .q2 = q2, .ld1 = hidden, .ld2 = width2,
-               .residual_tiles = spec.residual_tiles};
+  out.input = {
+      .q1 = q1, .q2 = q2, .ld1 = hidden, .ld2 = width2, .residual_tiles = spec.residual_tiles};
 
   context.parallel_for(blocks_of(rows, kRowBlock), [&](int64_t task, int worker) {
     const CpuContext local = context.serial(worker);
     const int64_t begin = task * kRowBlock, count = std::min(kRowBlock, rows - begin);
     Bf16* h = out.h + begin * hidden;
-    local.rows().rmsnorm(x + begin * hidden, hidden, count, hidden, block.norm, block.rms_eps,
-                         1.0F, h, hidden, out.inv_rms + begin);
+    local.rows().rmsnorm(x + begin * hidden, hidden, count, hidden, block.norm, block.rms_eps, 1.0F,
+                         h, hidden, out.inv_rms + begin);
     if (quantised) {
       const uint8_t* counted = stats.gate_up.counted;
       const int64_t bad = local.rows().quantize_rows(
@@ -187,9 +187,9 @@ void moe_forward(const CpuContext& context, const MoeBlock& block, int64_t rows,
   });
 }
 
-void moe_backward(const CpuContext& context, const MoeBlock& block,
-                  const MoeTransposed& transposed, int64_t rows, const MoeRouting& routing,
-                  const float* x, const float* dy, const MoeGrads& grads, float* dx) {
+void moe_backward(const CpuContext& context, const MoeBlock& block, const MoeTransposed& transposed,
+                  int64_t rows, const MoeRouting& routing, const float* x, const float* dy,
+                  const MoeGrads& grads, float* dx) {
   const FlushDenormals flush;
   Arena& shared = context.arena();
   const ArenaScope outer(shared);
@@ -233,8 +233,7 @@ void moe_backward(const CpuContext& context, const MoeBlock& block,
     for (int64_t i = 0; i < count; ++i) {
       const float* row = dy + slot[i] / top_k * hidden;
       local.rows().to_bf16(row, hidden, 1.0F, dy_rows + i * hidden);
-      local.rows().to_bf16(row, hidden, routed.weights[slot[i]],
-                           dout + (task.begin + i) * hidden);
+      local.rows().to_bf16(row, hidden, routed.weights[slot[i]], dout + (task.begin + i) * hidden);
     }
     float* dh = arena.alloc<float>(count * width);
     linear(local, {.q1 = dy_rows, .ld1 = hidden}, count, transposed.down[task.expert], dh, width);
@@ -288,8 +287,8 @@ void moe_backward(const CpuContext& context, const MoeBlock& block,
       }
     }
     std::copy_n(dy + begin * hidden, count * hidden, dx + begin * hidden);
-    local.rows().rmsnorm_backward(x + begin * hidden, hidden, routed.inv_rms + begin, count,
-                                  hidden, block.norm, dh, hidden, dx + begin * hidden, hidden,
+    local.rows().rmsnorm_backward(x + begin * hidden, hidden, routed.inv_rms + begin, count, hidden,
+                                  block.norm, dh, hidden, dx + begin * hidden, hidden,
                                   dnorm + task * hidden);
   });
   for (int64_t task = 0; task < row_blocks; ++task) {
@@ -306,8 +305,8 @@ void moe_backward(const CpuContext& context, const MoeBlock& block,
   }
   for (int64_t e = 0; e < block.experts; ++e) {
     const int64_t begin = sorted.offsets[e], count = sorted.offsets[e + 1] - begin;
-    products.push_back({dgu + begin * 2 * width, 2 * width, &input_operand, begin, count,
-                        2 * width, grads.gate_up[e]});
+    products.push_back({dgu + begin * 2 * width, 2 * width, &input_operand, begin, count, 2 * width,
+                        grads.gate_up[e]});
     products.push_back(
         {dout + begin * hidden, hidden, &h_operand, begin, count, hidden, grads.down[e]});
   }

@@ -14,8 +14,8 @@ struct MoeBlock {
   int64_t top_k;
   bool normalise_weights;  // norm_topk_prob
   float rms_eps;
-  const Bf16* norm;            // [hidden]
-  const PackedMatrix* router;  // [experts, hidden] BF16; null: dense
+  const Bf16* norm;             // [hidden]
+  const PackedMatrix* router;   // [experts, hidden] BF16; null: dense
   const PackedMatrix* gate_up;  // [experts] matrices [2 * width, hidden], gate rows first
   const PackedMatrix* down;     // [experts] matrices [hidden, width]
   QuantizeSpec gate_up_input;
@@ -52,8 +52,8 @@ struct MoeTransposed {
 };
 
 /// dx [rows, hidden] (overwritten; must not be dy) from dy; recomputes the forward from x.
-void moe_backward(const CpuContext& context, const MoeBlock& block,
-                  const MoeTransposed& transposed, int64_t rows, const MoeRouting& routing,
-                  const float* x, const float* dy, const MoeGrads& grads, float* dx);
+void moe_backward(const CpuContext& context, const MoeBlock& block, const MoeTransposed& transposed,
+                  int64_t rows, const MoeRouting& routing, const float* x, const float* dy,
+                  const MoeGrads& grads, float* dx);
 
 }  // namespace quads::kernels

@@ -60,9 +60,13 @@ inline I16 operator-(I16 a, I16 b) { return {_mm512_sub_epi32(a.v, b.v)}; }
 inline I16 operator&(I16 a, I16 b) { return {_mm512_and_si512(a.v, b.v)}; }
 inline I16 operator|(I16 a, I16 b) { return {_mm512_or_si512(a.v, b.v)}; }
 template <int n>
-I16 shift_left(I16 a) { return {_mm512_slli_epi32(a.v, n)}; }
+I16 shift_left(I16 a) {
+  return {_mm512_slli_epi32(a.v, n)};
+}
 template <int n>
-I16 shift_right(I16 a) { return {_mm512_srli_epi32(a.v, n)}; }
+I16 shift_right(I16 a) {
+  return {_mm512_srli_epi32(a.v, n)};
+}
 inline Mask16 less(F16 a, F16 b) { return _mm512_cmp_ps_mask(a.v, b.v, _CMP_LT_OQ); }
 inline Mask16 less_equal(F16 a, F16 b) { return _mm512_cmp_ps_mask(a.v, b.v, _CMP_LE_OQ); }
 inline Mask16 equal(F16 a, F16 b) { return _mm512_cmp_ps_mask(a.v, b.v, _CMP_EQ_OQ); }
@@ -149,9 +153,13 @@ inline I16 operator|(I16 a, I16 b) {
   return {_mm256_or_si256(a.lo, b.lo), _mm256_or_si256(a.hi, b.hi)};
 }
 template <int n>
-I16 shift_left(I16 a) { return {_mm256_slli_epi32(a.lo, n), _mm256_slli_epi32(a.hi, n)}; }
+I16 shift_left(I16 a) {
+  return {_mm256_slli_epi32(a.lo, n), _mm256_slli_epi32(a.hi, n)};
+}
 template <int n>
-I16 shift_right(I16 a) { return {_mm256_srli_epi32(a.lo, n), _mm256_srli_epi32(a.hi, n)}; }
+I16 shift_right(I16 a) {
+  return {_mm256_srli_epi32(a.lo, n), _mm256_srli_epi32(a.hi, n)};
+}
 inline Mask16 less(F16 a, F16 b) {
   return {_mm256_cmp_ps(a.lo, b.lo, _CMP_LT_OQ), _mm256_cmp_ps(a.hi, b.hi, _CMP_LT_OQ)};
 }
@@ -164,9 +172,9 @@ inline Mask16 equal(F16 a, F16 b) {
 inline Mask16 first_lanes(int n) {
   const __m256i lane = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
   const __m256i count = _mm256_set1_epi32(n);
-  return {_mm256_castsi256_ps(_mm256_cmpgt_epi32(count, lane)),
-          _mm256_castsi256_ps(
-              _mm256_cmpgt_epi32(count, _mm256_add_epi32(lane, _mm256_set1_epi32(8))))};
+  return {
+      _mm256_castsi256_ps(_mm256_cmpgt_epi32(count, lane)),
+      _mm256_castsi256_ps(_mm256_cmpgt_epi32(count, _mm256_add_epi32(lane, _mm256_set1_epi32(8))))};
 }
 inline F16 select(Mask16 m, F16 a, F16 b) {
   return {_mm256_blendv_ps(b.lo, a.lo, m.lo), _mm256_blendv_ps(b.hi, a.hi, m.hi)};
@@ -207,8 +215,12 @@ R lanewise(F f) {
   for (int i = 0; i < 16; ++i) r.v[i] = f(i);
   return r;
 }
-inline F16 splat(float x) { return lanewise<F16>([&](int) { return x; }); }
-inline F16 load(const float* p) { return lanewise<F16>([&](int i) { return p[i]; }); }
+inline F16 splat(float x) {
+  return lanewise<F16>([&](int) { return x; });
+}
+inline F16 load(const float* p) {
+  return lanewise<F16>([&](int i) { return p[i]; });
+}
 inline void store(float* p, F16 a) { std::memcpy(p, a.v, sizeof(a.v)); }
 inline F16 operator+(F16 a, F16 b) {
   return lanewise<F16>([&](int i) { return a.v[i] + b.v[i]; });
@@ -256,8 +268,12 @@ inline I16 to_int(F16 a) {
 inline F16 to_float(I16 a) {
   return lanewise<F16>([&](int i) { return static_cast<float>(a.v[i]); });
 }
-inline I16 splat_int(int32_t x) { return lanewise<I16>([&](int) { return x; }); }
-inline I16 load_int(const int32_t* p) { return lanewise<I16>([&](int i) { return p[i]; }); }
+inline I16 splat_int(int32_t x) {
+  return lanewise<I16>([&](int) { return x; });
+}
+inline I16 load_int(const int32_t* p) {
+  return lanewise<I16>([&](int i) { return p[i]; });
+}
 inline void store_int(int32_t* p, I16 a) { std::memcpy(p, a.v, sizeof(a.v)); }
 inline int32_t wrap(uint32_t x) { return static_cast<int32_t>(x); }
 inline I16 operator+(I16 a, I16 b) {
@@ -348,8 +364,9 @@ inline void store_bf16_first(Bf16* p, F16 a, int n) {
 inline float reduce_sum(F16 a) {
 #if defined(__AVX512F__) || defined(__AVX2__)
 #if defined(__AVX512F__)
-  const __m256 x = _mm256_add_ps(_mm512_castps512_ps256(a.v),
-                                 _mm256_castpd_ps(_mm512_extractf64x4_pd(_mm512_castps_pd(a.v), 1)));
+  const __m256 x =
+      _mm256_add_ps(_mm512_castps512_ps256(a.v),
+                    _mm256_castpd_ps(_mm512_extractf64x4_pd(_mm512_castps_pd(a.v), 1)));
 #else
   const __m256 x = _mm256_add_ps(a.lo, a.hi);
 #endif
@@ -367,8 +384,9 @@ inline float reduce_sum(F16 a) {
 inline float reduce_max(F16 a) {
 #if defined(__AVX512F__) || defined(__AVX2__)
 #if defined(__AVX512F__)
-  const __m256 x = _mm256_max_ps(_mm512_castps512_ps256(a.v),
-                                 _mm256_castpd_ps(_mm512_extractf64x4_pd(_mm512_castps_pd(a.v), 1)));
+  const __m256 x =
+      _mm256_max_ps(_mm512_castps512_ps256(a.v),
+                    _mm256_castpd_ps(_mm512_extractf64x4_pd(_mm512_castps_pd(a.v), 1)));
 #else
   const __m256 x = _mm256_max_ps(a.lo, a.hi);
 #endif

@@ -28,8 +28,8 @@ void GradientOperand::store(const CpuContext& context, int64_t row, int64_t coun
   }
 }
 
-void GradientOperand::quantize(const CpuContext& context, int64_t row, int64_t count,
-                               const Bf16* x, int64_t ldx, Arena& arena) {
+void GradientOperand::quantize(const CpuContext& context, int64_t row, int64_t count, const Bf16* x,
+                               int64_t ldx, Arena& arena) {
   const ArenaScope scope(arena);
   Bf16* q1 = values_ + row * spec_.k;
   Bf16* q2 = spec_.residual_tiles > 0 ? arena.alloc<Bf16>(count * spec_.k) : nullptr;
