@@ -89,8 +89,8 @@ class Weights {
 
 // How many weights of `bytes` the caches cannot hold.
 int64_t rotation(int64_t bytes) {
-  const int64_t wanted = std::clamp<int64_t>(3 * last_level_cache_bytes(), int64_t{128} << 20,
-                                             int64_t{768} << 20);
+  const int64_t wanted =
+      std::clamp<int64_t>(3 * last_level_cache_bytes(), int64_t{128} << 20, int64_t{768} << 20);
   return std::max<int64_t>(2, wanted / bytes);
 }
 
@@ -164,19 +164,17 @@ Result bench_gemm(kernels::CpuRuntime& runtime, const std::vector<GemmShape>& sh
                          {"of_bandwidth", cold ? bytes / seconds / bandwidth : kNone}}});
       };
       const int64_t bf16_bytes = shape.n * shape.k * 2;
-      const double aten =
-          aten_seconds(shape, m, x.q1.data(), cold ? rotation(bf16_bytes) : 1);
+      const double aten = aten_seconds(shape, m, x.q1.data(), cold ? rotation(bf16_bytes) : 1);
       std::unique_ptr<Weights> weights;
       for (const Kind& kind : kKinds) {
         if (!weights || weights->matrices()[0].format != kind.format) {
           weights.reset();
           const int64_t bytes = kernels::packed_tile_bytes(kind.format, shape.n, shape.k);
-          weights = std::make_unique<Weights>(kind.format, shape.n, shape.k,
-                                              cold ? rotation(bytes) : 1);
+          weights =
+              std::make_unique<Weights>(kind.format, shape.n, shape.k, cold ? rotation(bytes) : 1);
         }
-        add(kind.name,
-            our_seconds(context, *weights, x.operand(shape.k, kind.compensated), m), aten,
-            static_cast<double>(weights->bytes_each()));
+        add(kind.name, our_seconds(context, *weights, x.operand(shape.k, kind.compensated), m),
+            aten, static_cast<double>(weights->bytes_each()));
       }
       add("aten bf16", aten, aten, static_cast<double>(bf16_bytes));
     }

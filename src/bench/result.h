@@ -14,8 +14,8 @@ struct Row {
 
 /// All rows have the same labels and figures.
 struct Result {
-  std::string name;   // "gemm"
-  std::string notes;  // units, and what the peers are
+  std::string name;                                     // "gemm"
+  std::string notes;                                    // units, and what the peers are
   std::vector<std::pair<std::string, double>> machine;  // limits measured in the same run
   std::vector<Row> rows;
 };

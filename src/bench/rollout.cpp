@@ -46,8 +46,8 @@ double expert_bytes(const PackedModel& model) {
 double step_bytes(const PackedModel& model, int64_t batch) {
   const ModelConfig& c = model.config();
   const double experts = expert_bytes(model);
-  const double chosen = static_cast<double>(c.num_experts_per_tok) /
-                        static_cast<double>(c.num_experts);
+  const double chosen =
+      static_cast<double>(c.num_experts_per_tok) / static_cast<double>(c.num_experts);
   const double touched = 1 - std::pow(1 - chosen, static_cast<double>(batch));
   return static_cast<double>(model.packed_bytes()) - experts * (1 - touched);
 }
@@ -81,14 +81,14 @@ Result bench_rollout(kernels::CpuRuntime& runtime, const RolloutBench& options) 
     EngineGenerator generator(runtime, *parameters, sizes, calibration, generate);
     for (int64_t batch : options.batches) {
       const auto requests = std::span(all).first(static_cast<size_t>(batch));
-      const double seconds = median_seconds([&] { generator.generate(requests, generate); },
-                                            options.repeats, 0);
+      const double seconds =
+          median_seconds([&] { generator.generate(requests, generate); }, options.repeats, 0);
       const double rate = static_cast<double>(batch * options.response_len) / seconds;
       if (precision == Precision{}) bf16[batch] = rate;
       const bool in_memory = generator.model().packed_bytes() > last_level_cache_bytes();
-      const double limit = in_memory ? static_cast<double>(batch) * bandwidth /
-                                           step_bytes(generator.model(), batch)
-                                     : kNone;
+      const double limit =
+          in_memory ? static_cast<double>(batch) * bandwidth / step_bytes(generator.model(), batch)
+                    : kNone;
       result.rows.push_back(
           {.labels = {{"precision", precision_name(precision)},
                       {"batch", fmt::format("{}", batch)}},

@@ -29,7 +29,8 @@ Result bench_sync(kernels::CpuRuntime& runtime, const std::string& shape,
   result.name = "sync";
   result.notes = fmt::format(
       "Shape {}. memcpy_ms: a copy by the same threads that moves as many bytes as the sync must "
-      "read and write.", shape);
+      "read and write.",
+      shape);
   result.machine = {{"threads", runtime.num_threads()}};
   for (const Precision& precision : precisions) {
     PackedModel model(*parameters, {.precision = precision});
@@ -39,13 +40,13 @@ Result bench_sync(kernels::CpuRuntime& runtime, const std::string& shape,
     const double seconds = median_seconds([&] { report = sync.sync(masks); });
     const int64_t moved = report.bytes_read + report.bytes_written;
     const double copy = memcpy_seconds(runtime.context(), moved / 2);
-    result.rows.push_back({.labels = {{"precision", precision_name(precision)}},
-                           .figures = {{"ms", seconds * 1e3},
-                                       {"read_mb", static_cast<double>(report.bytes_read) / 1e6},
-                                       {"written_mb",
-                                        static_cast<double>(report.bytes_written) / 1e6},
-                                       {"memcpy_ms", copy * 1e3},
-                                       {"x_memcpy", seconds / copy}}});
+    result.rows.push_back(
+        {.labels = {{"precision", precision_name(precision)}},
+         .figures = {{"ms", seconds * 1e3},
+                     {"read_mb", static_cast<double>(report.bytes_read) / 1e6},
+                     {"written_mb", static_cast<double>(report.bytes_written) / 1e6},
+                     {"memcpy_ms", copy * 1e3},
+                     {"x_memcpy", seconds / copy}}});
   }
   return result;
 }

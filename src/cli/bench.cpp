@@ -35,7 +35,8 @@ void add_gemm(CLI::App* bench) {
     Common common;
     std::vector<int64_t> rows = {1, 8, 64, 512};
   };
-  CLI::App* command = bench->add_subcommand("gemm", "matrix products, beside ATen's and the memory");
+  CLI::App* command =
+      bench->add_subcommand("gemm", "matrix products, beside ATen's and the memory");
   const auto o = std::make_shared<Options>();
   o->common.add(command);
   command->add_option("--m", o->rows, "rows of activations")->capture_default_str()->delimiter(',');
@@ -70,8 +71,8 @@ void add_rollout_bench(CLI::App* bench) {
     bench::RolloutBench rollout = o->rollout;
     rollout.precisions = precisions_of(o->precisions);
     if (rollout.batches.empty()) {
-      rollout.batches = rollout.shape == "demo" ? std::vector<int64_t>{512}
-                                                : std::vector<int64_t>{1, 8, 64};
+      rollout.batches =
+          rollout.shape == "demo" ? std::vector<int64_t>{512} : std::vector<int64_t>{1, 8, 64};
     }
     const auto runtime = o->common.runtime.make();
     o->common.write(bench::bench_rollout(*runtime, rollout));

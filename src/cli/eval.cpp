@@ -34,16 +34,15 @@ void run(const Options& o) {
   std::vector<Evaluation> evaluations;
   for (const NamedPrecision& precision : precisions) {
     GenerateOptions options = o.generation.make(model.stop_tokens);
-    const auto generator = make_generator(
-        *runtime, *model.parameters, precision, o.precisions, o.generation, set.requests,
-        context_of(set.requests, options.max_new_tokens), options);
+    const auto generator =
+        make_generator(*runtime, *model.parameters, precision, o.precisions, o.generation,
+                       set.requests, context_of(set.requests, options.max_new_tokens), options);
     Progress progress({.label = precision.name,
                        .total = std::ssize(set.problems) * o.n_samples,
                        .log_every_s = 10});
     int64_t done = 0;
     options.on_finished = [&](const Sample&) { progress.update(++done); };
-    evaluations.push_back(
-        evaluate_set(*generator, set, *task, *model.tokenizer, o.ks, options));
+    evaluations.push_back(evaluate_set(*generator, set, *task, *model.tokenizer, o.ks, options));
   }
   std::vector<NamedEvaluation> named;
   for (size_t i = 0; i < precisions.size(); ++i) {

@@ -76,13 +76,10 @@ GenerateOptions GenerationOptions::make(std::vector<int32_t> stop_tokens) const 
   return options;
 }
 
-std::unique_ptr<Generator> make_generator(kernels::CpuRuntime& runtime,
-                                          const Parameters& parameters,
-                                          const NamedPrecision& precision,
-                                          const PrecisionOptions& precisions,
-                                          const GenerationOptions& generation,
-                                          std::span<const Request> requests, int64_t max_context,
-                                          const GenerateOptions& options) {
+std::unique_ptr<Generator> make_generator(
+    kernels::CpuRuntime& runtime, const Parameters& parameters, const NamedPrecision& precision,
+    const PrecisionOptions& precisions, const GenerationOptions& generation,
+    std::span<const Request> requests, int64_t max_context, const GenerateOptions& options) {
   if (!precision.precision) {
     return std::make_unique<ReferenceGenerator>(runtime, parameters, max_context);
   }
@@ -101,11 +98,12 @@ std::unique_ptr<Generator> make_generator(kernels::CpuRuntime& runtime,
 }
 
 void JsonOption::add(CLI::App* command) {
-  option = command
-               ->add_option("--json", path,
-                            "write JSON to this file; without a file, print it instead of the table")
-               ->expected(0, 1)
-               ->type_name("[FILE]");
+  option =
+      command
+          ->add_option("--json", path,
+                       "write JSON to this file; without a file, print it instead of the table")
+          ->expected(0, 1)
+          ->type_name("[FILE]");
 }
 
 void JsonOption::write(const std::string& table, const std::string& json) const {

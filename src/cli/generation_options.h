@@ -44,13 +44,10 @@ struct GenerationOptions {
 
 /// The generator for a precision; where it compensates, its masks are made by sampling the first
 /// prompts of `requests` once each, as `options` says. No sequence is longer than `max_context`.
-std::unique_ptr<Generator> make_generator(kernels::CpuRuntime& runtime,
-                                          const Parameters& parameters,
-                                          const NamedPrecision& precision,
-                                          const PrecisionOptions& precisions,
-                                          const GenerationOptions& generation,
-                                          std::span<const Request> requests, int64_t max_context,
-                                          const GenerateOptions& options);
+std::unique_ptr<Generator> make_generator(
+    kernels::CpuRuntime& runtime, const Parameters& parameters, const NamedPrecision& precision,
+    const PrecisionOptions& precisions, const GenerationOptions& generation,
+    std::span<const Request> requests, int64_t max_context, const GenerateOptions& options);
 
 /// --json [FILE]: where to write JSON; without FILE it takes the place of the table.
 struct JsonOption {

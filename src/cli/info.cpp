@@ -31,8 +31,8 @@ OrderedJson collect(const RuntimeOptions& options) {
   info["build"] = QUADS_BUILD_TYPE;
   info["compiler"] = fmt::format("GCC {}", __VERSION__);
   info["cpu"] = cpu_model();
-  for (const kernels::Isa isa : {kernels::Isa::kPortable, kernels::Isa::kAvx2,
-                                 kernels::Isa::kAvx512, kernels::Isa::kAmx}) {
+  for (const kernels::Isa isa :
+       {kernels::Isa::kPortable, kernels::Isa::kAvx2, kernels::Isa::kAvx512, kernels::Isa::kAmx}) {
     if (kernels::isa_available(isa)) info["isa_available"].push_back(kernels::isa_name(isa));
   }
   const auto runtime = options.make();

@@ -80,10 +80,9 @@ void run(const Options& o) {
                                         generation, prompts, max_context, options);
 
   AtomicFile out(o.out);
-  const std::string stop =
-      tokenizer && !model.stop_tokens.empty()
-          ? tokenizer->decode(std::span(model.stop_tokens).first(1))
-          : "";
+  const std::string stop = tokenizer && !model.stop_tokens.empty()
+                               ? tokenizer->decode(std::span(model.stop_tokens).first(1))
+                               : "";
   const auto write = [&](const PromptLine& line, const Sample& sample) {
     std::optional<double> reward;
     if (line.label && tokenizer) {
@@ -104,11 +103,14 @@ void run(const Options& o) {
         std::fputs(tokenizer->decode(std::span(&token, 1)).c_str(), stdout);
         std::fflush(stdout);
       };
-      options.on_finished = [](const Sample&) { std::fputs("\n", stdout); };
+      options.on_finished = [](const Sample& sample) {
+        if (sample.finish != FinishReason::kCancelled) std::fputs("\n", stdout);
+      };
     } else {
       progress.emplace(ProgressOptions{.label = "rollout", .total = wanted, .log_every_s = 10});
-      int64_t done = 0;
-      options.on_finished = [&progress, done](const Sample&) mutable { progress->update(++done); };
+      options.on_finished = [&progress, done = int64_t{0}](const Sample& sample) mutable {
+        if (sample.finish != FinishReason::kCancelled) progress->update(++done);
+      };
     }
     const std::vector<Sample> samples = generator->generate(work.requests, options);
     for (size_t i = 0; i < samples.size(); ++i) {
@@ -122,9 +124,9 @@ void run(const Options& o) {
   for (size_t i = 0; i < work.scored.size(); ++i) {
     Sample& sample = work.scored[i];
     sample.logprobs = logprobs[i];
-    const bool stopped = !sample.response.empty() &&
-                         std::ranges::find(model.stop_tokens, sample.response.back()) !=
-                             model.stop_tokens.end();
+    const bool stopped =
+        !sample.response.empty() &&
+        std::ranges::find(model.stop_tokens, sample.response.back()) != model.stop_tokens.end();
     sample.finish = stopped ? FinishReason::kStop : FinishReason::kLength;
     write(*work.scored_lines[i], sample);
   }
@@ -152,7 +154,8 @@ void add_rollout(CLI::App& app) {
   command->add_option("--task", o->task,
                       "scores responses to prompts with a label; without it, an exact match of the "
                       "label gives 1");
-  command->add_option("--task-option", o->task_options, "option of the task, KEY=VALUE; repeatable");
+  command->add_option("--task-option", o->task_options,
+                      "option of the task, KEY=VALUE; repeatable");
   o->precisions.add(command, {"bf16"});
   command->add_option("--n-samples-per-prompt", o->n_samples, "samples a prompt")
       ->capture_default_str()

@@ -37,8 +37,7 @@ ChildProcess::ChildProcess(const std::filesystem::path& program,
   posix_spawnattr_init(&attributes);
   posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP);
   posix_spawnattr_setpgroup(&attributes, 0);
-  const int error =
-      posix_spawn(&pid_, program.c_str(), &files, &attributes, argv.data(), environ);
+  const int error = posix_spawn(&pid_, program.c_str(), &files, &attributes, argv.data(), environ);
   posix_spawn_file_actions_destroy(&files);
   posix_spawnattr_destroy(&attributes);
   require(error == 0, "{} cannot be started with log {}: {}", program.string(), log.string(),

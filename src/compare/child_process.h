@@ -15,8 +15,8 @@ namespace quads {
 /// program alone, which decides what to pass on.
 class ChildProcess {
  public:
-  /// Runs `program` with `arguments`; standard input is empty, standard output and error go to `log`
-  /// (emptied first). Error if it cannot be started.
+  /// Runs `program` with `arguments`; standard input is empty, standard output and error go to
+  /// `log` (emptied first). Error if it cannot be started.
   ChildProcess(const std::filesystem::path& program, const std::vector<std::string>& arguments,
                const std::filesystem::path& log);
   /// A child that still runs is told to stop (SIGTERM) and waited for.

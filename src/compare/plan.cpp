@@ -14,19 +14,17 @@ struct Group {
 };
 
 void require_plain_name(const std::string& name) {
-  const bool plain =
-      !name.empty() && name[0] != '.' && name[0] != '-' &&
-      std::ranges::all_of(name, [](unsigned char c) {
-        return std::isalnum(c) != 0 || c == '-' || c == '_' || c == '.' || c == '+';
-      });
+  const bool plain = !name.empty() && name[0] != '.' && name[0] != '-' &&
+                     std::ranges::all_of(name, [](unsigned char c) {
+                       return std::isalnum(c) != 0 || c == '-' || c == '_' || c == '.' || c == '+';
+                     });
   require(plain, "'{}' cannot name a folder of runs: letters, digits and -_.+ are allowed", name);
 }
 
 std::vector<Group> groups_of(const PlanOptions& options) {
   std::vector<Group> groups;
   for (const std::string& recipe : options.recipes) {
-    const bool sweeps =
-        std::ranges::find(options.compensated, recipe) != options.compensated.end();
+    const bool sweeps = std::ranges::find(options.compensated, recipe) != options.compensated.end();
     if (options.shares.empty() || !sweeps) {
       groups.push_back({recipe, {"--recipe", recipe}});
       continue;
@@ -39,8 +37,8 @@ std::vector<Group> groups_of(const PlanOptions& options) {
   }
   for (const std::string& variant : options.variants) {
     const size_t equals = variant.find('=');
-    require(equals != std::string::npos && equals > 0,
-            "--variant '{}': NAME=\"FLAGS\" is expected", variant);
+    require(equals != std::string::npos && equals > 0, "--variant '{}': NAME=\"FLAGS\" is expected",
+            variant);
     groups.push_back({variant.substr(0, equals), split_flags(variant.substr(equals + 1))});
   }
   return groups;

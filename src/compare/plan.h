@@ -34,8 +34,8 @@ struct PlanOptions {
 /// run, a name that is not a plain folder name, or a name twice.
 std::vector<PlannedRun> plan_runs(const PlanOptions& options);
 
-/// Splits at white space, except within '...' or "..."; quotes are taken off. Error for a quote that
-/// is not closed.
+/// Splits at white space, except within '...' or "..."; quotes are taken off. Error for a quote
+/// that is not closed.
 std::vector<std::string> split_flags(const std::string& text);
 
 }  // namespace quads

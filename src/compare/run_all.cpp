@@ -46,7 +46,8 @@ void claim_directory(const PlannedRun& run) {
   if (std::filesystem::exists(record)) {
     require(read_text(record) == command,
             "{} holds a run with other options (see command.txt in it): remove it or choose "
-            "another --out", run.directory.string());
+            "another --out",
+            run.directory.string());
     return;
   }
   require(!std::filesystem::exists(run.directory / "metrics.jsonl"),

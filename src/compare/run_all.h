@@ -26,13 +26,13 @@ struct RunFailure {
 /// Runs every run that is not finished as `program train ... --resume`, output into
 /// <directory>/log.txt, and shows the steps of all of them on standard error. A run that fails does
 /// not stop the others. Once `stop` is set no run is started, SIGTERM is passed on to those that
-/// run, and they are waited for. Returns the failures. Error, before anything is run, if a directory
-/// holds a run made with other options (recorded in <directory>/command.txt).
+/// run, and they are waited for. Returns the failures. Error, before anything is run, if a
+/// directory holds a run made with other options (recorded in <directory>/command.txt).
 std::vector<RunFailure> run_all(const std::vector<PlannedRun>& runs, const RunAllOptions& options,
                                 const std::atomic<bool>& stop);
 
-/// Steps done and wanted of a run directory, from metrics.jsonl and config.toml; wanted is 0 as long
-/// as that is not known.
+/// Steps done and wanted of a run directory, from metrics.jsonl and config.toml; wanted is 0 as
+/// long as that is not known.
 struct RunProgress {
   int64_t done = 0;
   int64_t wanted = 0;

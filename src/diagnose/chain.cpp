@@ -16,8 +16,8 @@ double on_grid(const Stage& stage, size_t token) {
 }
 
 Delta difference(const Stage& a, const Stage& b, const std::string& name) {
-  require(a.logprobs.size() == b.logprobs.size(), "stage {} has {} tokens, stage {} has {}",
-          a.name, a.logprobs.size(), b.name, b.logprobs.size());
+  require(a.logprobs.size() == b.logprobs.size(), "stage {} has {} tokens, stage {} has {}", a.name,
+          a.logprobs.size(), b.name, b.logprobs.size());
   Delta delta{name, {}};
   for (size_t i = 0; i < a.logprobs.size(); ++i) {
     delta.values.push_back(on_grid(a, i) - on_grid(b, i));

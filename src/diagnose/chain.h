@@ -33,10 +33,10 @@ struct DeltaSummary {
   double share = 0;
 };
 
-/// The differences of neighbouring stages, named `names` [stages - 1], and last the whole gap, first
-/// stage minus last. Log-probabilities are rounded to multiples of 2^-40 first, so that in double
-/// the parts add up to the whole exactly, token by token. Errors: stages of different lengths, a
-/// value that is not finite, naming stage and token.
+/// The differences of neighbouring stages, named `names` [stages - 1], and last the whole gap,
+/// first stage minus last. Log-probabilities are rounded to multiples of 2^-40 first, so that in
+/// double the parts add up to the whole exactly, token by token. Errors: stages of different
+/// lengths, a value that is not finite, naming stage and token.
 std::vector<Delta> differences(std::span<const Stage> stages,
                                const std::vector<std::string>& names);
 

@@ -65,16 +65,15 @@ Diagnosis diagnose(kernels::CpuRuntime& runtime, const Parameters& parameters,
 
   const auto trainer = [&](EngineGenerator& engine, const std::vector<Sample>& samples) {
     const std::unique_ptr<Blocks> blocks =
-        options.trainer_blocks
-            ? options.trainer_blocks(engine.model())
-            : std::make_unique<CpuBlocks>(runtime.context(), engine.model());
+        options.trainer_blocks ? options.trainer_blocks(engine.model())
+                               : std::make_unique<CpuBlocks>(runtime.context(), engine.model());
     return trainer_logprobs(*blocks, engine.model(), samples, temperature);
   };
 
   Diagnosis diagnosis;
   for (const auto& rollout : rollouts) {
-    const std::vector<Sample>& samples = diagnosis.samples.emplace_back(
-        rollout->generate(options.requests, options.sampling));
+    const std::vector<Sample>& samples =
+        diagnosis.samples.emplace_back(rollout->generate(options.requests, options.sampling));
     const std::vector<float> sampled = logprobs_of(samples);
     const std::vector<float> weights_only = flat(w4a16->score(samples, temperature));
     for (const bool qat : {false, true}) {
@@ -95,13 +94,12 @@ Diagnosis diagnose(kernels::CpuRuntime& runtime, const Parameters& parameters,
     }
   }
 
-  const PackedModel* candidates[] = {&w4a16->model(), &rollouts[0]->model(),
-                                     &rollouts[1]->model()};
+  const PackedModel* candidates[] = {&w4a16->model(), &rollouts[0]->model(), &rollouts[1]->model()};
   for (const PackedModel* model : candidates) {
     diagnosis.candidates.push_back(precision_name(model->precision()));
   }
-  diagnosis.projections = projection_errors(runtime.context(), bf16->model(), candidates,
-                                            diagnosis.samples.front());
+  diagnosis.projections =
+      projection_errors(runtime.context(), bf16->model(), candidates, diagnosis.samples.front());
   return diagnosis;
 }
 

@@ -1,5 +1,5 @@
-// Where the gap of NVFP4 rollouts comes from, on given weights and prompts, before and after each of
-// the two cures: residual compensation in the rollout, W4A16 in the trainer.
+// Where the gap of NVFP4 rollouts comes from, on given weights and prompts, before and after each
+// of the two cures: residual compensation in the rollout, W4A16 in the trainer.
 #pragma once
 
 #include <functional>
@@ -27,10 +27,10 @@ struct DiagnosisOptions {
 /// One pair of a rollout and a trainer. Its chain is rollout, W4A16, the trainer's precision, the
 /// trainer's kernels; the parts are delta_act, delta_weight and delta_num.
 struct PairDiagnosis {
-  std::string rollout, trainer;      // "nvfp4-rac50", "bf16"
-  size_t samples;                    // index into Diagnosis::samples
-  std::vector<Delta> deltas;         // the parts, then the gap
-  std::vector<DeltaSummary> parts;   // of the same
+  std::string rollout, trainer;     // "nvfp4-rac50", "bf16"
+  size_t samples;                   // index into Diagnosis::samples
+  std::vector<Delta> deltas;        // the parts, then the gap
+  std::vector<DeltaSummary> parts;  // of the same
   const DeltaSummary& gap() const { return parts.back(); }
   /// The part with the largest mean, empty if the gap is zero everywhere.
   std::string dominant() const;

@@ -105,8 +105,8 @@ class Measurement {
     Arena& arena = context_.arena();
     const ArenaScope scope(arena);
     const int64_t k = linear.weight->k, n = linear.weight->n;
-    const Operand operand =
-        kernels::quantize(context_, *linear.input, x, k, rows, nullptr, nullptr, "diagnosis", arena);
+    const Operand operand = kernels::quantize(context_, *linear.input, x, k, rows, nullptr, nullptr,
+                                              "diagnosis", arena);
     std::vector<float> y(static_cast<size_t>(rows * n));
     kernels::linear(context_, operand, rows, *linear.weight, y.data(), n);
     return y;
@@ -158,8 +158,7 @@ class Measurement {
                                    cos, sin, q.data() + r * width);
       context_.rows().qk_norm_rope(row + width, shape.kv_heads, shape.head_dim, block.k_norm,
                                    block.rms_eps, cos, sin, key.data());
-      context_.rows().to_bf16(row + width + block.kv_width(), block.kv_width(), 1.0F,
-                              value.data());
+      context_.rows().to_bf16(row + width + block.kv_width(), block.kv_width(), 1.0F, value.data());
       kernels::store_kv(shape, key.data(), value.data(), position % kernels::kPageSize,
                         page(r, position / kernels::kPageSize));
     }
@@ -192,8 +191,7 @@ class Measurement {
       }
       const int64_t count = std::ssize(inputs) / block.hidden;
       if (count == 0) continue;
-      const std::vector<float> gate_up =
-          compare(layer, Site::kFfnIn, expert, inputs.data(), count);
+      const std::vector<float> gate_up = compare(layer, Site::kFfnIn, expert, inputs.data(), count);
       std::vector<Bf16> mid(static_cast<size_t>(count * block.width));
       context_.rows().silu_mul(gate_up.data(), 2 * block.width, count, block.width, mid.data(),
                                block.width);
@@ -209,8 +207,8 @@ class Measurement {
     std::vector<float> weights(ids.size());
     kernels::linear(context_, {.q1 = h.data(), .ld1 = block.hidden}, rows, *block.router,
                     logits.data(), block.experts);
-    context_.rows().route(logits.data(), rows, block.experts, block.top_k,
-                          block.normalise_weights, nullptr, ids.data(), weights.data());
+    context_.rows().route(logits.data(), rows, block.experts, block.top_k, block.normalise_weights,
+                          nullptr, ids.data(), weights.data());
     return ids;
   }
 
@@ -233,9 +231,9 @@ std::vector<ProjectionError> projection_errors(const CpuContext& context, Packed
   Measurement measurement(context, reference, candidates);
   SequenceBatch batch(reference);
   for (const auto& [begin, end] : pack(sequences, kMaxRows)) {
-    batch.assign(std::span(sequences).subspan(static_cast<size_t>(begin),
-                                              static_cast<size_t>(end - begin)),
-                 1.0F);
+    batch.assign(
+        std::span(sequences).subspan(static_cast<size_t>(begin), static_cast<size_t>(end - begin)),
+        1.0F);
     measurement.add(batch.rows());
   }
   return measurement.result();

@@ -19,8 +19,8 @@ struct ProjectionError {
 };
 
 /// The inputs are those that `reference` (BF16) has there on the samples' tokens: errors of earlier
-/// layers are not passed on. Projections that no candidate quantises are left out. All models are of
-/// the same parameters and refreshed.
+/// layers are not passed on. Projections that no candidate quantises are left out. All models are
+/// of the same parameters and refreshed.
 std::vector<ProjectionError> projection_errors(const kernels::CpuContext& context,
                                                PackedModel& reference,
                                                std::span<const PackedModel* const> candidates,

@@ -13,8 +13,7 @@ std::vector<TrainSequence> train_sequences(std::span<const Sample> samples,
     if (sample.response.empty()) continue;
     std::vector<int32_t>& all = tokens.emplace_back(sample.prompt);
     all.insert(all.end(), sample.response.begin(), sample.response.end());
-    sequences.push_back(
-        {.tokens = all, .prompt_length = std::ssize(sample.prompt), .routing = {}});
+    sequences.push_back({.tokens = all, .prompt_length = std::ssize(sample.prompt), .routing = {}});
   }
   return sequences;
 }
@@ -28,9 +27,9 @@ std::vector<float> trainer_logprobs(Blocks& blocks, PackedModel& model,
   std::vector<float> logprobs;
   AlignedBuffer<float> x;
   for (const auto& [begin, end] : pack(sequences, kMaxRows)) {
-    batch.assign(std::span(sequences).subspan(static_cast<size_t>(begin),
-                                              static_cast<size_t>(end - begin)),
-                 1.0F / temperature);
+    batch.assign(
+        std::span(sequences).subspan(static_cast<size_t>(begin), static_cast<size_t>(end - begin)),
+        1.0F / temperature);
     const int64_t rows = batch.rows().rows, count = batch.targets().count;
     if (x.size() < rows * blocks.hidden()) x = AlignedBuffer<float>(rows * blocks.hidden());
     forward_layers(blocks, batch.rows(), x.data(), nullptr);

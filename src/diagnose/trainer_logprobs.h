@@ -10,13 +10,13 @@
 
 namespace quads {
 
-/// The samples' sequences as a trainer packs them; `tokens` holds what the result points to. Samples
-/// without a response are left out.
+/// The samples' sequences as a trainer packs them; `tokens` holds what the result points to.
+/// Samples without a response are left out.
 std::vector<TrainSequence> train_sequences(std::span<const Sample> samples,
                                            std::vector<std::vector<int32_t>>& tokens);
 
-/// Of all response tokens, concatenated in the order of the samples, at `temperature`. `model` gives
-/// shapes; `blocks` computes.
+/// Of all response tokens, concatenated in the order of the samples, at `temperature`. `model`
+/// gives shapes; `blocks` computes.
 std::vector<float> trainer_logprobs(Blocks& blocks, PackedModel& model,
                                     std::span<const Sample> samples, float temperature);
 

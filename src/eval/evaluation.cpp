@@ -50,8 +50,8 @@ Interval pass_at_1_interval(std::span<const int64_t> correct, int64_t n_samples)
   const double se = p.standard_error.value_or(0);
   if (n_samples > 1 && se > 0) {
     const double kish = p.mean * (1 - p.mean) / (se * se);
-    effective = std::clamp(static_cast<int64_t>(std::llround(std::min(kish, 1e15))), problems,
-                           samples);
+    effective =
+        std::clamp(static_cast<int64_t>(std::llround(std::min(kish, 1e15))), problems, samples);
   }
   const double share = static_cast<double>(right) / static_cast<double>(samples);
   return wilson_interval(std::llround(share * static_cast<double>(effective)), effective);
@@ -64,8 +64,7 @@ Evaluation evaluate_set(Generator& generator, const EvaluationSet& set, const Ta
   result.n_samples = set.requests.front().n_samples;
   const auto start = std::chrono::steady_clock::now();
   result.samples = generator.generate(set.requests, options);
-  result.seconds =
-      std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   result.correct.assign(set.problems.size(), 0);
   int64_t tokens = 0, truncated = 0;
   for (size_t i = 0; i < result.samples.size(); ++i) {

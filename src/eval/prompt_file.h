@@ -21,10 +21,10 @@ struct PromptLine {
   std::optional<std::string> label;
 };
 
-/// Every line is an object with "prompt" (text) or "prompt_tokens" (ids; they win over the text), and
-/// perhaps "response_tokens", "label", "index" (default: the line's place, from 0) and "sample"
-/// (default 0); other keys are ignored, so that a rollout's output can be read back. `tokenizer` may
-/// be null if every line has ids. Errors name file and line.
+/// Every line is an object with "prompt" (text) or "prompt_tokens" (ids; they win over the text),
+/// and perhaps "response_tokens", "label", "index" (default: the line's place, from 0) and "sample"
+/// (default 0); other keys are ignored, so that a rollout's output can be read back. `tokenizer`
+/// may be null if every line has ids. Errors name file and line.
 std::vector<PromptLine> read_prompts(const std::filesystem::path& path, const Tokenizer* tokenizer);
 
 /// 1 if the response, without `stop` at its end, is the label but for white space at both ends;

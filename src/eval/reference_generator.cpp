@@ -51,13 +51,13 @@ std::vector<Sample> ReferenceGenerator::generate(std::span<const Request> reques
       }
       const std::vector<float> logits = reference_logits(parameters_, tokens);
       const float* z = logits.data() + (std::ssize(tokens) - 1) * config.vocab_size;
-      const float uniform = sampling_uniform(options.seed, sample.prompt_index,
-                                             sample.sample_index, std::ssize(tokens));
+      const float uniform = sampling_uniform(options.seed, sample.prompt_index, sample.sample_index,
+                                             std::ssize(tokens));
       const kernels::RowKernels& rows = context.rows();
-      const int32_t token = rows.sample(z, config.vocab_size, options.sampling, uniform,
-                                        context.arena(worker));
-      const float logprob = z[token] * inv_temperature -
-                            rows.log_sum_exp(z, config.vocab_size, inv_temperature);
+      const int32_t token =
+          rows.sample(z, config.vocab_size, options.sampling, uniform, context.arena(worker));
+      const float logprob =
+          z[token] * inv_temperature - rows.log_sum_exp(z, config.vocab_size, inv_temperature);
       tokens.push_back(token);
       sample.response.push_back(token);
       sample.logprobs.push_back(logprob);

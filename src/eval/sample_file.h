@@ -10,8 +10,8 @@
 namespace quads {
 
 /// One sample as a line of JSON, with its newline: index, sample, prompt, prompt_tokens (if the
-/// prompt was given as ids), response, response_tokens, logprobs, finish_reason, reward (if there is
-/// one). Texts are null without a tokenizer.
+/// prompt was given as ids), response, response_tokens, logprobs, finish_reason, reward (if there
+/// is one). Texts are null without a tokenizer.
 std::string sample_line(const PromptLine& prompt, const Sample& sample, const Tokenizer* tokenizer,
                         std::optional<double> reward);
 

@@ -30,11 +30,11 @@ def quads():
 
 @pytest.fixture(scope="session")
 def base(quads, tmp_path_factory):
-    """A base that has seen a little of one-digit multiplication."""
+    """A base that has learned some one-digit multiplication."""
     out = tmp_path_factory.mktemp("base") / "model"
     quads(
         "pretrain", "--out", out, *TASK, "--hidden-size", 64, "--num-layers", 2, "--head-dim", 16,
-        "--num-experts", 4, "--moe-intermediate-size", 32, "--num-steps", 60, "--batch-size", 64,
+        "--num-experts", 4, "--moe-intermediate-size", 32, "--num-steps", 200, "--batch-size", 64,
         "--lr", 5e-3, "--lr-warmup-steps", 5, "--threads", 1,
     )  # fmt: skip
     return out

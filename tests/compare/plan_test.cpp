@@ -39,11 +39,10 @@ TEST(Plan, ASweepRunsCompensatedRecipesWithEveryShareAndOthersOnce) {
   PlanOptions o = options();
   o.shares = {0, 12.5, 100};
   o.seeds = {3};
-  EXPECT_THAT(names(o), ElementsAre("bf16/seed3", "quads-k0/seed3", "quads-k12.5/seed3",
-                                    "quads-k100/seed3"));
-  EXPECT_THAT(plan_runs(o)[2].arguments,
-              ElementsAre("--recipe", "quads", "--rac-ratio", "12.5%", "--seed", "3",
-                          "--rollout-seed", "3"));
+  EXPECT_THAT(names(o),
+              ElementsAre("bf16/seed3", "quads-k0/seed3", "quads-k12.5/seed3", "quads-k100/seed3"));
+  EXPECT_THAT(plan_runs(o)[2].arguments, ElementsAre("--recipe", "quads", "--rac-ratio", "12.5%",
+                                                     "--seed", "3", "--rollout-seed", "3"));
 }
 
 TEST(Plan, VariantsComeAfterTheCommonFlagsSoThatTheyWin) {

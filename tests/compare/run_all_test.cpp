@@ -68,8 +68,8 @@ TEST_F(RunAll, RunsAllAndSkipsWhatIsFinishedTheNextTime) {
                                         planned("c", {"--recipe", "nvfp4"})};
   EXPECT_TRUE(run_all(runs, options_, stop_).empty());
   EXPECT_TRUE(run_all(runs, options_, stop_).empty());
-  EXPECT_EQ(calls(runs[1]), "train --recipe quads --threads 1 --out " +
-                                runs[1].directory.string() + " --resume\n");
+  EXPECT_EQ(calls(runs[1]),
+            "train --recipe quads --threads 1 --out " + runs[1].directory.string() + " --resume\n");
   EXPECT_TRUE(run_progress(runs[2].directory).finished());
 }
 

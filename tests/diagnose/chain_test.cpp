@@ -70,9 +70,9 @@ TEST(Chain, SharesOfThePartsAddUpToOne) {
   const Stage stages[] = {
       {"a", wild_logprobs(1, 50)}, {"b", wild_logprobs(2, 50)}, {"c", wild_logprobs(3, 50)}};
   const std::vector<Delta> deltas = differences(stages, {"ab", "bc"});
-  EXPECT_NEAR(summarize_delta(deltas[0], deltas[2]).share +
-                  summarize_delta(deltas[1], deltas[2]).share,
-              1.0, 1e-12);
+  EXPECT_NEAR(
+      summarize_delta(deltas[0], deltas[2]).share + summarize_delta(deltas[1], deltas[2]).share,
+      1.0, 1e-12);
 }
 
 template <class F>

@@ -87,8 +87,7 @@ TEST_F(DiagnosisTest, OtherKernelsShowUpAsTheNumericalPart) {
 
 TEST_F(DiagnosisTest, ProjectionErrorsCoverTheExpertsOfEveryLayer) {
   const Diagnosis diagnosis = run();
-  EXPECT_EQ(diagnosis.candidates,
-            (std::vector<std::string>{"w4a16", "nvfp4", "nvfp4-rac100"}));
+  EXPECT_EQ(diagnosis.candidates, (std::vector<std::string>{"w4a16", "nvfp4", "nvfp4-rac100"}));
   ASSERT_EQ(diagnosis.projections.size(), 4);
   for (const ProjectionError& error : diagnosis.projections) {
     EXPECT_GT(error.relative[1], error.relative[2]) << error.layer << error.projection;

@@ -38,11 +38,11 @@ std::string error_of(const std::string& text, bool with_tokenizer = true) {
 
 TEST(PromptFile, TextAndIdsAndResponsesAreRead) {
   const CharacterTokenizer t = tokenizer();
-  const auto lines = read_prompts(
-      file_with("{\"prompt\": \"ab\", \"label\": \"c\"}\n"
-                "{\"prompt_tokens\": [2, 1], \"index\": 7, \"sample\": 3, "
-                "\"response_tokens\": [0]}\n"),
-      &t);
+  const auto lines =
+      read_prompts(file_with("{\"prompt\": \"ab\", \"label\": \"c\"}\n"
+                             "{\"prompt_tokens\": [2, 1], \"index\": 7, \"sample\": 3, "
+                             "\"response_tokens\": [0]}\n"),
+                   &t);
   ASSERT_EQ(lines.size(), 2);
   EXPECT_EQ(lines[0].tokens, (std::vector<int32_t>{0, 1}));
   EXPECT_EQ(lines[0].index, 0);
