@@ -1,0 +1,78 @@
+// What the loop does when something goes wrong between rollout and update, or a stop comes there.
+#include <algorithm>
+
+#include "base/error.h"
+#include "tests/loop/testing.h"
+#include "tests/rl/expect_error.h"
+
+namespace quads::testing {
+namespace {
+
+// Changes the last bit of a norm's first weight while the second step's rollout is rewarded, so
+// that rollout and trainer see different weights.
+void tamper_in_the_second_step(WatchedTask& task, Parameters& parameters) {
+  task.on_reward = [&parameters, calls = 0]() mutable {
+    constexpr int kRewardsOfAStep = 2 * 4;
+    if (++calls != kRewardsOfAStep + 1) return;
+    const ParameterLayout& layout = parameters.layout();
+    parameters.values()[layout.at(layout.final_norm).offset].bits ^= 1;
+  };
+}
+
+class Replaying : public LoopTest, public ::testing::WithParamInterface<const char*> {};
+INSTANTIATE_TEST_SUITE_P(Recipe, Replaying,
+                         ::testing::Values("bf16", "fp8", "w4a16", "qat-w4a4", "quads-aligned"),
+                         [](const auto& info) {
+                           std::string name = info.param;
+                           std::ranges::replace(name, '-', '_');
+                           return name;
+                         });
+
+TEST_P(Replaying, AGapThatMustBeZeroAndIsNotEndsTheRunBeforeTheUpdate) {
+  RlOptions o = options(GetParam(), 5);
+  tamper_in_the_second_step(task_, parameters_);
+  expect_error([&] { run(o); }, "step 1: recipe " + o.recipe.name + " replays the rollout");
+  EXPECT_FALSE(std::filesystem::exists(directory_ / "checkpoints"));
+}
+
+TEST_P(Replaying, RunsThroughWhenNothingInterferes) { EXPECT_EQ(run(options(GetParam(), 5)), 5); }
+
+TEST_F(LoopTest, ARecipeWithAGapDoesNotDemandThatItIsZero) {
+  tamper_in_the_second_step(task_, parameters_);
+  EXPECT_EQ(run(options("nvfp4", 3)), 3);
+}
+
+TEST_F(LoopTest, TheWholeRolloutIsVerifiedNotOnlyTheFirstMiniBatch) {
+  // A change that shows only in tokens of the second mini-batch: the embedding of a prompt token
+  // that the first prompt does not have.
+  RlOptions o = options("quads-aligned", 1);
+  o.global_batch_size = 4;
+  o.verify_interval = 1;
+  const Problem first = task_.train_problem(o.seed, 0), second = task_.train_problem(o.seed, 1);
+  const size_t apart = second.prompt.find_first_not_of(first.prompt);
+  ASSERT_NE(apart, std::string::npos) << first.prompt << ' ' << second.prompt;
+  const int32_t token = tokenizer_.encode(second.prompt.substr(apart, 1)).front();
+  task_.on_reward = [&, done = false]() mutable {
+    if (done) return;
+    done = true;
+    const Parameter& embedding = parameters_.layout().at(parameters_.layout().embedding);
+    Bf16* row = parameters_.values() + embedding.offset + token * embedding.cols;
+    for (int64_t i = 0; i < embedding.cols; ++i) row[i].bits ^= 0x10;
+  };
+  expect_error([&] { run(o); }, "the whole rollout differs");
+}
+
+TEST_F(LoopTest, AStopBetweenRolloutAndUpdateFinishesTheStepAndSavesIt) {
+  task_.on_reward = [&, calls = 0]() mutable { stop_ = ++calls > 8; };
+  EXPECT_EQ(run(options("quads", 10)), 2);
+  EXPECT_TRUE(std::filesystem::exists(directory_ / "checkpoints" / "step_000002"));
+}
+
+TEST_F(LoopTest, AStopBeforeTheFirstStepLeavesNoCheckpoint) {
+  stop_ = true;
+  EXPECT_EQ(run(options("quads", 10)), 0);
+  EXPECT_FALSE(std::filesystem::exists(directory_ / "checkpoints"));
+}
+
+}  // namespace
+}  // namespace quads::testing
