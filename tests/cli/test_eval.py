@@ -9,8 +9,16 @@ from small_task import TASK
 
 def test_figures_agree_with_the_samples_by_problem(quads, base, tmp_path):
     out, report = tmp_path / "by_problem.jsonl", tmp_path / "eval.json"
+    # Problems that the base has seen, so that some answers are right, and some that have no answer.
+    problems = [{"prompt": f"{a}*{a + 1}=", "label": f"{a * (a + 1)}"} for a in range(1, 9)]
+    (tmp_path / "train.jsonl").write_text('{"prompt": "1*1=", "label": "1"}\n')
+    (tmp_path / "eval.jsonl").write_text(
+        "".join(json.dumps(line) + "\n" for line in [*problems, {"prompt": "2*=", "label": "x"}])
+    )
     result = quads(
-        "eval", "--model", base, *TASK, "--problems", 9, "--n-samples-per-prompt", 16,
+        "eval", "--model", base, "--prompt-data", tmp_path / "train.jsonl",
+        "--eval-data", tmp_path / "eval.jsonl", "--task-option", "stop=$",
+        "--n-samples-per-prompt", 16,
         "--k", "1,16", "--temperature", 1.5, "--max-response-len", 12, "--precision", "bf16,nvfp4", "--precision", "nvfp4-rac25",
         "--out", out, "--json", report,
     )  # fmt: skip
@@ -28,7 +36,7 @@ def test_figures_agree_with_the_samples_by_problem(quads, base, tmp_path):
         low, high = evaluation["pass@1"]["low"], evaluation["pass@1"]["high"]
         assert low - 1e-9 <= share <= high + 1e-9 and high > low
         assert evaluation["precision"] in result.stdout
-    assert figures["evaluations"][0]["pass@1"]["mean"] > 0
+    assert 0 < figures["evaluations"][0]["pass@1"]["mean"] < 1
 
 
 def test_samples_do_not_depend_on_threads_or_batch(quads, base, tmp_path):
