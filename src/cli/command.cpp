@@ -21,8 +21,10 @@ std::string scalar_text(const toml::node& node, const std::string& key) {
   if (const auto* b = node.as_boolean()) return b->get() ? "true" : "false";
   if (const auto* i = node.as_integer()) return fmt::format("{}", i->get());
   if (const auto* f = node.as_floating_point()) return fmt::format("{}", f->get());
-  throw CLI::ConfigError(fmt::format("key '{}': a string, number, boolean or list of these is "
-                                     "expected", key));
+  throw CLI::ConfigError(
+      fmt::format("key '{}': a string, number, boolean or list of these is "
+                  "expected",
+                  key));
 }
 
 // An option's name and the values that a file gives it.
@@ -34,8 +36,8 @@ struct ConfigValue {
 void flatten(const toml::table& table, const std::string& prefix,
              std::vector<ConfigValue>& result) {
   for (const auto& [key, node] : table) {
-    const std::string name = prefix.empty() ? std::string(key.str())
-                                            : fmt::format("{}-{}", prefix, key.str());
+    const std::string name =
+        prefix.empty() ? std::string(key.str()) : fmt::format("{}-{}", prefix, key.str());
     if (const auto* inner = node.as_table()) {
       flatten(*inner, name, result);
       continue;
@@ -167,7 +169,8 @@ std::unique_ptr<kernels::CpuRuntime> RuntimeOptions::make() const {
 }
 
 void ScopeOptions::add(CLI::App* command) {
-  command->add_option("--quantize", quantize, "experts, or linears: attention's and dense layers' too")
+  command
+      ->add_option("--quantize", quantize, "experts, or linears: attention's and dense layers' too")
       ->capture_default_str()
       ->check(CLI::IsMember({"experts", "linears"}));
   command
@@ -192,8 +195,9 @@ QuantizeScope ScopeOptions::make(const ModelConfig& model) const {
   require(result.high_precision_first_layers + result.high_precision_last_layers <
               model.num_hidden_layers,
           "--high-precision-first-layers {} and --high-precision-last-layers {} leave nothing to "
-          "quantise in {} layers", result.high_precision_first_layers,
-          result.high_precision_last_layers, model.num_hidden_layers);
+          "quantise in {} layers",
+          result.high_precision_first_layers, result.high_precision_last_layers,
+          model.num_hidden_layers);
   return result;
 }
 

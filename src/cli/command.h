@@ -30,8 +30,8 @@ void add_info(CLI::App& app);
 
 /// Adds --config F.toml to a subcommand: a TOML file whose keys are the long names of the options
 /// without dashes; tables are allowed for order and joined with '-' ([rac] ratio = 0.5 is
-/// --rac-ratio). An unknown key, a wrong type or a syntax error is a usage error that names file and
-/// key. Flags on the command line win.
+/// --rac-ratio). An unknown key, a wrong type or a syntax error is a usage error that names file
+/// and key. Flags on the command line win.
 void add_config(CLI::App* command);
 /// All options of a subcommand with their present values, as TOML that add_config reads. Options
 /// named in `leave_out` are not written.

@@ -7,7 +7,8 @@
 #include "cli/command.h"
 
 int main(int argc, char** argv) {
-  CLI::App app("Stable reinforcement learning of MoE language models with NVFP4 rollouts.", "quads");
+  CLI::App app("Stable reinforcement learning of MoE language models with NVFP4 rollouts.",
+               "quads");
   app.require_subcommand(1);
   app.set_version_flag("--version", QUADS_VERSION);
   quads::cli::add_pretrain(app);

@@ -52,8 +52,7 @@ void run(const CLI::App& command, const Options& options) {
   config.vocab_size = tokenizer.vocab_size();
   config.pad_token_id = tokenizer.pad_id();
   if (tokenizer.eos_id()) config.eos_token_ids = {*tokenizer.eos_id()};
-  config.architecture =
-      config.num_experts > 0 ? Architecture::kQwen3Moe : Architecture::kQwen3;
+  config.architecture = config.num_experts > 0 ? Architecture::kQwen3Moe : Architecture::kQwen3;
   validate(config, "the model's options");
 
   Parameters parameters(config);
@@ -70,8 +69,8 @@ void run(const CLI::App& command, const Options& options) {
   const auto runtime = options.runtime.make();
   {
     Progress progress({.label = "pretrain", .total = training.num_steps, .log_every_s = 10});
-    const int64_t done = train_supervised(*runtime, parameters, *task, tokenizer, training,
-                                          metrics, progress, stop_requested());
+    const int64_t done = train_supervised(*runtime, parameters, *task, tokenizer, training, metrics,
+                                          progress, stop_requested());
     require(done == training.num_steps, "stopped at step {} of {}: no base was written", done,
             training.num_steps);
   }

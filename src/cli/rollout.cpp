@@ -59,6 +59,9 @@ void run(const Options& o) {
   const LoadedModel model = load_model(o.model, false);
   const Tokenizer* tokenizer = model.tokenizer.get();
   const std::vector<PromptLine> lines = read_prompts(o.prompts, tokenizer);
+  std::error_code unequal;  // one that is not there is not the same
+  require(!std::filesystem::equivalent(o.prompts, o.out, unequal),
+          "--out {}: would overwrite the prompts", o.out);
   std::unique_ptr<Task> task;
   if (!o.task.empty()) {
     task = TaskOptions{.name = o.task, .options = o.task_options}.make();

@@ -67,9 +67,8 @@ RlOptions make_rl_options(const Options& o, const ModelConfig& model) {
   rl.loss.aggregation = parse_name<LossAggregation>("--loss-aggregation", o.loss_aggregation);
   rl.loss.max_response_length = rl.max_response_len;
   rl.loss.kl_estimator = parse_name<KlEstimator>("--kl-loss-type", o.kl_type);
-  const CorrectionKind kind = o.use_tis
-                                  ? CorrectionKind::kTis
-                                  : parse_name<CorrectionKind>("--correction", o.correction);
+  const CorrectionKind kind =
+      o.use_tis ? CorrectionKind::kTis : parse_name<CorrectionKind>("--correction", o.correction);
   rl.loss.correction = default_correction(
       kind, parse_name<CorrectionLevel>("--correction-level", o.correction_level));
   if (o.tis_clip) rl.loss.correction.high = *o.tis_clip;
@@ -145,7 +144,8 @@ void add_train(CLI::App& app) {
     return command->add_option(name, value, help)->capture_default_str();
   };
   std::string names;
-  for (const RecipeInfo& info : recipes()) names += (names.empty() ? "" : ", ") + std::string(info.name);
+  for (const RecipeInfo& info : recipes())
+    names += (names.empty() ? "" : ", ") + std::string(info.name);
   command->add_option("--recipe", o->recipe, names)->capture_default_str();
   command->add_option("--rollout-precision", o->rollout_precision,
                       "instead of the recipe's: bf16, fp8, w8a16, nvfp4, nvfp4-rac, w4a16, w16a4");

@@ -14,8 +14,21 @@ std::filesystem::path temporary_sibling(const std::filesystem::path& path) {
   return parent_of(path) / fmt::format(".tmp-{}-{}", path.filename().string(), ::getpid());
 }
 
+namespace {
+
+// A rename would put a plain file in the place of a device or fail on a directory.
+std::filesystem::path checked_target(std::filesystem::path path) {
+  std::error_code error;
+  const std::filesystem::file_status status = std::filesystem::status(path, error);
+  require(!std::filesystem::exists(status) || std::filesystem::is_regular_file(status),
+          "{}: is there already and is no regular file", path.string());
+  return path;
+}
+
+}  // namespace
+
 AtomicFile::AtomicFile(std::filesystem::path path)
-    : path_(std::move(path)),
+    : path_(checked_target(std::move(path))),
       temporary_(temporary_sibling(path_)),
       fd_(open_file(temporary_, O_WRONLY | O_CREAT)) {
   if (!try_lock(fd_)) {

@@ -19,8 +19,7 @@ namespace quads {
 namespace {
 
 double seconds() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch())
-      .count();
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
 double mean_of(std::span<const float> values) {
@@ -38,10 +37,10 @@ double std_of(std::span<const float> values) {
 }
 
 TrainSequence sequence_of(const std::vector<int32_t>& tokens, const Sample& sample, bool replay) {
-  return {.tokens = tokens,
-          .prompt_length = std::ssize(sample.prompt),
-          .routing = replay ? std::span<const int32_t>(sample.routing)
-                            : std::span<const int32_t>()};
+  return {
+      .tokens = tokens,
+      .prompt_length = std::ssize(sample.prompt),
+      .routing = replay ? std::span<const int32_t>(sample.routing) : std::span<const int32_t>()};
 }
 
 // Everything that can be known to be wrong before the first rollout.
@@ -69,8 +68,7 @@ void check(const RlOptions& o) {
   at_least(0, "--log-samples", o.log_samples);
   const int64_t samples = o.rollout_batch_size * o.n_samples_per_prompt;
   if (o.global_batch_size > 0) {
-    require(samples % o.global_batch_size == 0 &&
-                o.global_batch_size % o.n_samples_per_prompt == 0,
+    require(samples % o.global_batch_size == 0 && o.global_batch_size % o.n_samples_per_prompt == 0,
             "--global-batch-size {} must divide the rollout's {} samples into whole groups of {}",
             o.global_batch_size, samples, o.n_samples_per_prompt);
   }
@@ -90,25 +88,25 @@ void check(const RlOptions& o) {
   no_tokens.sequence_offsets = no_sequences;
   policy_loss(no_tokens, {}, o.loss);
   if (o.overlong_cache > 0) overlong_penalty(0, o.max_response_len, o.overlong_cache);
-  require(o.loss.correction.kind == CorrectionKind::kNone ||
-              o.old_logprobs == OldLogprobs::kRecomputed,
-          "a correction weighs the trainer's old log-probs against the rollout's: it needs "
-          "--old-logprobs recomputed");
+  require(
+      o.loss.correction.kind == CorrectionKind::kNone || o.old_logprobs == OldLogprobs::kRecomputed,
+      "a correction weighs the trainer's old log-probs against the rollout's: it needs "
+      "--old-logprobs recomputed");
 }
 
 }  // namespace
 
 struct RlRun::Scored {
   Rollout rollout;
-  std::vector<Problem> problems;        // one a prompt
-  std::vector<std::string> texts;       // decoded responses, one a sample
-  std::vector<float> rewards;           // as the task gave them
-  std::vector<float> shaped;            // with the length penalty
+  std::vector<Problem> problems;   // one a prompt
+  std::vector<std::string> texts;  // decoded responses, one a sample
+  std::vector<float> rewards;      // as the task gave them
+  std::vector<float> shaped;       // with the length penalty
 };
 
 RlRun::RlRun(kernels::CpuRuntime& runtime, Parameters& policy, const Task& task,
-             const Tokenizer& tokenizer, std::vector<int32_t> stop_tokens,
-             const RlOptions& options, const MakeBlocks& aten_blocks)
+             const Tokenizer& tokenizer, std::vector<int32_t> stop_tokens, const RlOptions& options,
+             const MakeBlocks& aten_blocks)
     : runtime_(runtime),
       policy_(policy),
       task_(task),
@@ -135,11 +133,10 @@ RlRun::RlRun(kernels::CpuRuntime& runtime, Parameters& policy, const Task& task,
   if (trainer_model_) trainer_model_->refresh(context, masks_);
   rollout_model_->refresh(context, masks_);
   residual_sums_ = std::make_unique<ResidualSums>(*rollout_model_, runtime_.num_threads());
-  engine_ = std::make_unique<Engine>(
-      runtime_, *rollout_model_,
-      Engine::Options{.max_running = options_.max_running,
-                      .max_context = options_.max_context_len,
-                      .kv_memory_bytes = options_.kv_memory});
+  engine_ = std::make_unique<Engine>(runtime_, *rollout_model_,
+                                     Engine::Options{.max_running = options_.max_running,
+                                                     .max_context = options_.max_context_len,
+                                                     .kv_memory_bytes = options_.kv_memory});
   weight_sync_ = std::make_unique<WeightSync>(runtime_, policy_, *rollout_model_);
 
   std::function<void()> update_weights;
@@ -153,8 +150,7 @@ RlRun::RlRun(kernels::CpuRuntime& runtime, Parameters& policy, const Task& task,
   }
   Trainer::Options trainer = options_.trainer;
   trainer.temperature = options_.sampling.temperature;
-  trainer_ = std::make_unique<Trainer>(context, policy_,
-                                       shared ? *trainer_model_ : *rollout_model_,
+  trainer_ = std::make_unique<Trainer>(context, policy_, shared ? *trainer_model_ : *rollout_model_,
                                        shared ? *shared_blocks_ : *foreign_.blocks,
                                        std::move(update_weights), trainer);
   if (options_.loss.kl_coef > 0) {
@@ -222,8 +218,8 @@ bool RlRun::make_rollout(Scored& scored, const std::atomic<bool>& stop, MetricsR
       truncated += sample.finish == FinishReason::kLength;
       ++sampled;
       texts.push_back(tokenizer_.decode(sample.response));
-      rewards.push_back(static_cast<float>(
-          task_.reward(problems[i / static_cast<size_t>(n)], texts.back())));
+      rewards.push_back(
+          static_cast<float>(task_.reward(problems[i / static_cast<size_t>(n)], texts.back())));
     }
     reward_seconds += seconds() - scoring;
     const bool last_round =
@@ -292,8 +288,7 @@ void RlRun::train_on(const Scored& scored, MetricsRow& row) {
     std::vector<int32_t>& all = tokens.emplace_back(sample.prompt);
     all.insert(all.end(), sample.response.begin(), sample.response.end());
     sequences.push_back(sequence_of(all, sample, options_.routing_replay));
-    rollout_logprobs.insert(rollout_logprobs.end(), sample.logprobs.begin(),
-                            sample.logprobs.end());
+    rollout_logprobs.insert(rollout_logprobs.end(), sample.logprobs.begin(), sample.logprobs.end());
     offsets.push_back(std::ssize(rollout_logprobs));
     rows += sequences.back().rows();
   }
@@ -306,12 +301,13 @@ void RlRun::train_on(const Scored& scored, MetricsRow& row) {
   const std::vector<float>& old_logprobs = recomputed.empty() ? rollout_logprobs : recomputed;
 
   // Zero by construction, so a difference is a fault of this program and not to be trained on.
-  const bool exact = options_.trainer_kernels == TrainerKernels::kShared &&
-                     options_.recipe.replays();
+  const bool exact =
+      options_.trainer_kernels == TrainerKernels::kShared && options_.recipe.replays();
   const auto demand_zero = [&](const GapMetrics& gap, std::string_view where) {
     require(!exact || gap.max == 0,
             "step {}: recipe {} replays the rollout, but {} differs by up to {} in log-prob; "
-            "please report this", step_, options_.recipe.name, where, gap.max);
+            "please report this",
+            step_, options_.recipe.name, where, gap.max);
   };
   if (options_.verify_interval > 0 && step_ % options_.verify_interval == 0) {
     const GapMetrics gap = gap_metrics(
@@ -353,16 +349,14 @@ void RlRun::train_on(const Scored& scored, MetricsRow& row) {
       stats.merge(result.stats);
       loss_sum += result.loss;
       if (b == 0) {
-        first_logprobs.insert(first_logprobs.end(), micro.logprobs.begin(),
-                              micro.logprobs.end());
+        first_logprobs.insert(first_logprobs.end(), micro.logprobs.begin(), micro.logprobs.end());
       }
       for (float e : micro.entropies) entropy_sum += e;
       entropy_count += std::ssize(micro.entropies);
     };
-    trainer_->accumulate(
-        std::span<const TrainSequence>(sequences)
-            .subspan(static_cast<size_t>(first), static_cast<size_t>(batch)),
-        loss);
+    trainer_->accumulate(std::span<const TrainSequence>(sequences).subspan(
+                             static_cast<size_t>(first), static_cast<size_t>(batch)),
+                         loss);
     if (b == 0) {
       const GapMetrics gap = gap_metrics(
           std::span<const float>(rollout_logprobs).first(first_logprobs.size()), first_logprobs);
@@ -446,8 +440,8 @@ void RlRun::run(const std::filesystem::path& directory, const std::atomic<bool>&
     row.set("time/sync", seconds() - sync_start);
 
     const bool last = step_ + 1 == options_.num_rollout;
-    const bool evaluates = last || (options_.eval_interval > 0 &&
-                                    (step_ + 1) % options_.eval_interval == 0);
+    const bool evaluates =
+        last || (options_.eval_interval > 0 && (step_ + 1) % options_.eval_interval == 0);
     ProgressFigures figures;
     const auto figure = [&](const char* name, const char* key) {
       for (const auto& [k, v] : row.values()) {

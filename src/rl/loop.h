@@ -42,47 +42,47 @@ struct RlOptions {
   TrainerKernels trainer_kernels = TrainerKernels::kShared;
 
   // One rollout.
-  int64_t num_rollout = 250;           // steps
-  int64_t rollout_batch_size = 32;     // prompts
+  int64_t num_rollout = 250;        // steps
+  int64_t rollout_batch_size = 32;  // prompts
   int64_t n_samples_per_prompt = 16;
-  int64_t max_response_len = 64;       // tokens
+  int64_t max_response_len = 64;  // tokens
   kernels::SamplingParams sampling;
-  uint64_t rollout_seed = 1;           // of sampling
-  uint64_t seed = 1;                   // of the problems drawn
+  uint64_t rollout_seed = 1;  // of sampling
+  uint64_t seed = 1;          // of the problems drawn
   bool allow_truncated_sampling = false;
-  int64_t max_running = 512;           // sequences decoded at once
-  int64_t max_context_len = 1024;      // positions of prompt and response
+  int64_t max_running = 512;              // sequences decoded at once
+  int64_t max_context_len = 1024;         // positions of prompt and response
   int64_t kv_memory = int64_t{64} << 20;  // bytes
 
   // Updates.
-  int64_t global_batch_size = 0;       // samples an update; 0: the whole rollout
+  int64_t global_batch_size = 0;  // samples an update; 0: the whole rollout
   LrSchedule lr;
   Trainer::Options trainer;
   AdvantageOptions advantages;
   PolicyLossOptions loss;
   OldLogprobs old_logprobs = OldLogprobs::kRollout;
-  bool dynamic_sampling = false;       // DAPO: only prompts whose samples differ in reward
+  bool dynamic_sampling = false;  // DAPO: only prompts whose samples differ in reward
   int64_t dynamic_sampling_max_rounds = 8;
-  int64_t overlong_cache = 0;          // DAPO: tokens before the limit from which length costs
-  bool routing_replay = false;         // R3: the trainer takes the rollout's experts
+  int64_t overlong_cache = 0;   // DAPO: tokens before the limit from which length costs
+  bool routing_replay = false;  // R3: the trainer takes the rollout's experts
 
   // Checks, evaluation, checkpoints.
-  int64_t verify_interval = 50;        // steps between comparisons over the whole rollout; 0: never
-  int64_t eval_interval = 0;           // 0: at the end only
-  int64_t eval_problems = 0;           // 0: all
+  int64_t verify_interval = 50;  // steps between comparisons over the whole rollout; 0: never
+  int64_t eval_interval = 0;     // 0: at the end only
+  int64_t eval_problems = 0;     // 0: all
   double eval_temperature = 1.0;
-  int64_t save_interval = 0;           // 0: at the end only
+  int64_t save_interval = 0;  // 0: at the end only
   int64_t keep_checkpoints = 2;
-  int64_t log_samples = 4;             // written to samples.jsonl every step
+  int64_t log_samples = 4;  // written to samples.jsonl every step
 };
 
 /// A run in a directory. Its state between steps is (parameters, optimizer, masks, counters); all
 /// randomness is keyed by global indices, so a run that is stopped and resumed gives the same bits.
 class RlRun {
  public:
-  /// `policy` is trained in place. Error on options that do not go together. `aten_blocks` makes the
-  /// trainer's blocks for trainer_kernels == kAten (the layer above links ATen, this one does not)
-  /// together with what refreshes them after an update.
+  /// `policy` is trained in place. Error on options that do not go together. `aten_blocks` makes
+  /// the trainer's blocks for trainer_kernels == kAten (the layer above links ATen, this one does
+  /// not) together with what refreshes them after an update.
   struct ForeignBlocks {
     std::function<void()> refresh;  // may own what the blocks refer to: destroyed after them
     std::unique_ptr<Blocks> blocks;
@@ -93,8 +93,8 @@ class RlRun {
         const MakeBlocks& aten_blocks);
   ~RlRun();
 
-  /// Steps from the present one to num_rollout, into `directory`: metrics.jsonl, TensorBoard events,
-  /// samples.jsonl, checkpoints/. Returns early, after saving, once `stop` is set.
+  /// Steps from the present one to num_rollout, into `directory`: metrics.jsonl, TensorBoard
+  /// events, samples.jsonl, checkpoints/. Returns early, after saving, once `stop` is set.
   void run(const std::filesystem::path& directory, const std::atomic<bool>& stop,
            Progress& progress);
 
@@ -136,8 +136,8 @@ class RlRun {
   std::unique_ptr<PackedModel> reference_model_;
   std::unique_ptr<Blocks> reference_blocks_;
 
-  RacMasks masks_;         // of the next rollout
-  int64_t step_ = 0;       // steps done
+  RacMasks masks_;    // of the next rollout
+  int64_t step_ = 0;  // steps done
   int64_t updates_ = 0;
   int64_t next_prompt_ = 0;  // index of the next training problem
 };

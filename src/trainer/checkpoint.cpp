@@ -137,8 +137,7 @@ Json load_checkpoint(const std::filesystem::path& checkpoint, Parameters& parame
   const auto sites = static_cast<size_t>(config.num_hidden_layers) * kSites;
   if (!mask_store.tensors().empty()) {
     for (size_t i = 0; i < sites; ++i) {
-      const TensorView& view =
-          mask_store.at(fmt::format("layer{}.site{}", i / kSites, i % kSites));
+      const TensorView& view = mask_store.at(fmt::format("layer{}.site{}", i / kSites, i % kSites));
       require(view.dtype == DType::kU8, "{}: tensor {} is {}, expected U8",
               mask_store.path().string(), view.name, describe(view));
       std::vector<uint8_t>& mask = masks.masks.emplace_back(view.nbytes);

@@ -13,10 +13,10 @@
 
 namespace quads {
 
-/// Writes `root`/step_<step> (six digits) whole or not at all: the parameters, what `add_files` puts
-/// beside them (tokenizer, generation_config), trainer/optimizer.safetensors (masters and moments),
-/// trainer/masks.safetensors, trainer/state.json = `state`. Then removes the oldest checkpoints
-/// beyond `keep` (0: keeps all).
+/// Writes `root`/step_<step> (six digits) whole or not at all: the parameters, what `add_files`
+/// puts beside them (tokenizer, generation_config), trainer/optimizer.safetensors (masters and
+/// moments), trainer/masks.safetensors, trainer/state.json = `state`. Then removes the oldest
+/// checkpoints beyond `keep` (0: keeps all).
 void save_checkpoint(const std::filesystem::path& root, int64_t step, const Parameters& parameters,
                      Optimizer& optimizer, const RacMasks& masks, const Json& state,
                      const std::function<void(const std::filesystem::path&)>& add_files,

@@ -23,6 +23,18 @@ void run_and_die(F&& function) {
   ASSERT_EQ(::waitpid(child, &status, 0), child);
 }
 
+TEST(AtomicFile, RefusesToReplaceADeviceOrAFolder) {
+  const TempDir dir;
+  std::filesystem::create_directory(dir.path() / "folder");
+  std::filesystem::create_symlink("/dev/null", dir.path() / "device");
+  for (const char* name : {"folder", "device"}) {
+    const std::filesystem::path path = dir.path() / name;
+    EXPECT_EQ(error_of([&] { write_file_atomically(path, "text"); }),
+              path.string() + ": is there already and is no regular file");
+  }
+  EXPECT_TRUE(std::filesystem::is_symlink(dir.path() / "device"));
+}
+
 TEST(AtomicFile, ReplacesOnlyAtCommit) {
   const TempDir dir;
   const auto path = dir / "f";
