@@ -16,10 +16,11 @@ std::filesystem::path temporary_sibling(const std::filesystem::path& path) {
 
 namespace {
 
-// A rename would put a plain file in the place of a device or fail on a directory.
+// A rename would put a plain file in the place of a device or a link (/dev/stdout is one) and fails
+// on a directory.
 std::filesystem::path checked_target(std::filesystem::path path) {
   std::error_code error;
-  const std::filesystem::file_status status = std::filesystem::status(path, error);
+  const std::filesystem::file_status status = std::filesystem::symlink_status(path, error);
   require(!std::filesystem::exists(status) || std::filesystem::is_regular_file(status),
           "{}: is there already and is no regular file", path.string());
   return path;

@@ -12,7 +12,7 @@ namespace quads {
 
 /// Collects writes in ".tmp-<name>-<pid>" beside `path`. commit() syncs it to disk and renames it
 /// over `path`; without commit() the destructor removes it and `path` stays as it was. Errors name
-/// the path (a full disk, a missing folder, no permission, a device or a folder of that name).
+/// the path (a full disk, a missing folder, no permission, a device, link or folder of that name).
 class AtomicFile {
  public:
   explicit AtomicFile(std::filesystem::path path);
