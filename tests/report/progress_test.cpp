@@ -3,6 +3,7 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <poll.h>
 #include <pty.h>
 #include <unistd.h>
 
@@ -125,10 +126,15 @@ TEST_F(ProgressTest, OnATerminalRedrawsInPlaceAndShowsTheCursorAgain) {
     progress.update(1, {{"reward", "0.5"}});
     progress.message("saved");
   }
-  char buffer[4096];
-  const ssize_t count = ::read(terminal, buffer, sizeof(buffer));
-  ASSERT_GT(count, 0);
-  const std::string_view seen(buffer, static_cast<size_t>(count));
+  // A terminal hands over what was written piece by piece.
+  std::string seen;
+  pollfd ready{.fd = terminal, .events = POLLIN, .revents = 0};
+  while (!seen.ends_with("\x1b[?25h") && poll(&ready, 1, 10'000) == 1) {
+    char buffer[4096];
+    const ssize_t count = ::read(terminal, buffer, sizeof(buffer));
+    ASSERT_GT(count, 0);
+    seen.append(buffer, static_cast<size_t>(count));
+  }
   EXPECT_TRUE(seen.starts_with("\x1b[?25l\r\x1b[K"));
   EXPECT_TRUE(seen.ends_with("\x1b[?25h"));
   EXPECT_TRUE(contains(seen, "\r\x1b[Ksaved\r\n"));
