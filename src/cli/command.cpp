@@ -7,7 +7,6 @@
 #include <csignal>
 #include <fstream>
 #include <sstream>
-#include <string_view>
 
 #include "base/error.h"
 #include "io/generation_config.h"

@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
-#include <limits>
-#include <numeric>
 
 #include "base/error.h"
 #include "io/generation_config.h"

@@ -2,29 +2,11 @@
 
 #include <algorithm>
 
+#include "kernels/cpu/row_blocks.h"
 #include "kernels/cpu/weight_gradient.h"
 
 namespace quads::kernels {
 namespace {
-
-// Rows that one task takes through a chain of small kernels: its intermediates stay in the first
-// two cache levels.
-constexpr int64_t kRowBlock = 32;
-
-// Calls body(context, worker, begin, end) on blocks of rows: one serial context each if there are
-// blocks enough for all threads, else one call whose inner products are split over the threads.
-template <class Body>
-void for_row_blocks(const CpuContext& context, int64_t rows, Body body) {
-  const int64_t blocks = (rows + kRowBlock - 1) / kRowBlock;
-  if (context.workers() > 1 && blocks < context.workers()) {
-    const FlushDenormals flush;
-    body(context, 0, int64_t{0}, rows);
-    return;
-  }
-  context.parallel_for(blocks, [&](int64_t task, int worker) {
-    body(context.serial(worker), worker, task * kRowBlock, std::min(rows, (task + 1) * kRowBlock));
-  });
-}
 
 const uint8_t* counted_rows(const ResidualStats& stats, int64_t begin) {
   return stats.counted ? stats.counted + begin : nullptr;
@@ -105,28 +87,30 @@ void attention_forward(const CpuContext& context, const AttentionBlock& block,
                        float* y) {
   const ArenaScope outer(context.arena());
   Bf16* q = context.arena().alloc<Bf16>(rows.rows * block.q_width());
-  for_row_blocks(context, rows.rows, [&](const CpuContext& local, int, int64_t begin, int64_t end) {
-    Arena& arena = local.arena();
-    const ArenaScope scope(arena);
-    const Operand h = norm_operand(local, block, x, begin, end, stats, nullptr, arena);
-    float* qkv = arena.alloc<float>((end - begin) * block.qkv_width());
-    linear(local, h, end - begin, block.qkv.weight, qkv, block.qkv_width());
-    rotate_and_store(local, block, rows, begin, end, qkv, q, arena);
-  });
-  for_row_blocks(context, rows.rows, [&](const CpuContext& local, int, int64_t begin, int64_t end) {
-    Arena& arena = local.arena();
-    const ArenaScope scope(arena);
-    const int64_t count = end - begin;
-    const Bf16* attended = attend_rows(local, block, rows, begin, end, q, arena);
-    const Operand operand = quantize(local, block.out.input, attended, block.q_width(), count,
-                                     stats.out.of_worker(local.global_worker(0)),
-                                     counted_rows(stats.out, begin), "attention output", arena);
-    float* projected = arena.alloc<float>(count * block.hidden);
-    linear(local, operand, count, block.out.weight, projected, block.hidden);
-    if (y != x)
-      std::copy_n(x + begin * block.hidden, count * block.hidden, y + begin * block.hidden);
-    local.rows().add(projected, count * block.hidden, y + begin * block.hidden);
-  });
+  for_row_blocks(
+      context, rows.rows, 1, [&](const CpuContext& local, int64_t, int64_t begin, int64_t end) {
+        Arena& arena = local.arena();
+        const ArenaScope scope(arena);
+        const Operand h = norm_operand(local, block, x, begin, end, stats, nullptr, arena);
+        float* qkv = arena.alloc<float>((end - begin) * block.qkv_width());
+        linear(local, h, end - begin, block.qkv.weight, qkv, block.qkv_width());
+        rotate_and_store(local, block, rows, begin, end, qkv, q, arena);
+      });
+  for_row_blocks(
+      context, rows.rows, 1, [&](const CpuContext& local, int64_t, int64_t begin, int64_t end) {
+        Arena& arena = local.arena();
+        const ArenaScope scope(arena);
+        const int64_t count = end - begin;
+        const Bf16* attended = attend_rows(local, block, rows, begin, end, q, arena);
+        const Operand operand = quantize(local, block.out.input, attended, block.q_width(), count,
+                                         stats.out.of_worker(local.global_worker(0)),
+                                         counted_rows(stats.out, begin), "attention output", arena);
+        float* projected = arena.alloc<float>(count * block.hidden);
+        linear(local, operand, count, block.out.weight, projected, block.hidden);
+        if (y != x)
+          std::copy_n(x + begin * block.hidden, count * block.hidden, y + begin * block.hidden);
+        local.rows().add(projected, count * block.hidden, y + begin * block.hidden);
+      });
 }
 
 void attention_backward(const CpuContext& context, const AttentionBlock& block,

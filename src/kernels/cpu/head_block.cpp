@@ -2,12 +2,11 @@
 
 #include <algorithm>
 
+#include "kernels/cpu/row_blocks.h"
 #include "kernels/cpu/weight_gradient.h"
 
 namespace quads::kernels {
 namespace {
-
-constexpr int64_t kRowBlock = 32;
 
 // Normalised rows rows[0..count) of x, BF16; inv_rms and the gathered FP32 rows on request.
 Bf16* normalise(const CpuContext& context, const HeadBlock& block, const float* x,
@@ -22,53 +21,42 @@ Bf16* normalise(const CpuContext& context, const HeadBlock& block, const float* 
   return h;
 }
 
-// Calls body(context, begin, end) on blocks of rows: in serial contexts if there are enough blocks,
-// else one after another with the products inside split over the threads.
-template <class Body>
-void for_row_blocks(const CpuContext& context, int64_t count, Body body) {
-  const int64_t blocks = (count + kRowBlock - 1) / kRowBlock;
-  const auto run = [&](const CpuContext& local, int64_t block) {
-    body(local, block, block * kRowBlock, std::min(count, (block + 1) * kRowBlock));
-  };
-  if (context.workers() > 1 && blocks < 2 * context.workers()) {
-    const FlushDenormals flush;
-    for (int64_t b = 0; b < blocks; ++b) run(context, b);
-  } else {
-    context.parallel_for(blocks, [&](int64_t b, int worker) { run(context.serial(worker), b); });
-  }
-}
-
 }  // namespace
 
 void head_logits(const CpuContext& context, const HeadBlock& block, const float* x,
                  const int64_t* rows, int64_t count, float* logits) {
-  for_row_blocks(context, count, [&](const CpuContext& local, int64_t, int64_t begin, int64_t end) {
-    Arena& arena = local.arena();
-    const ArenaScope scope(arena);
-    const Bf16* h = normalise(local, block, x, rows + begin, end - begin, nullptr, nullptr, arena);
-    linear(local, {.q1 = h, .ld1 = block.hidden}, end - begin, block.weight,
-           logits + begin * block.vocab, block.vocab);
-  });
+  for_row_blocks(
+      context, count, 2, [&](const CpuContext& local, int64_t, int64_t begin, int64_t end) {
+        Arena& arena = local.arena();
+        const ArenaScope scope(arena);
+        const Bf16* h =
+            normalise(local, block, x, rows + begin, end - begin, nullptr, nullptr, arena);
+        linear(local, {.q1 = h, .ld1 = block.hidden}, end - begin, block.weight,
+               logits + begin * block.vocab, block.vocab);
+      });
 }
 
 void head_forward(const CpuContext& context, const HeadBlock& block, const float* x,
                   const int64_t* rows, const int32_t* targets, int64_t count, float inv_temperature,
                   float* logp, float* entropy) {
-  for_row_blocks(context, count, [&](const CpuContext& local, int64_t, int64_t begin, int64_t end) {
-    Arena& arena = local.arena();
-    const ArenaScope scope(arena);
-    const Bf16* h = normalise(local, block, x, rows + begin, end - begin, nullptr, nullptr, arena);
-    float* logits = arena.alloc<float>((end - begin) * block.vocab);
-    linear(local, {.q1 = h, .ld1 = block.hidden}, end - begin, block.weight, logits, block.vocab);
-    local.parallel_for(end - begin, [&](int64_t i, int) {
-      const float* z = logits + i * block.vocab;
-      const float lse = local.rows().log_sum_exp(z, block.vocab, inv_temperature);
-      logp[begin + i] = z[targets[begin + i]] * inv_temperature - lse;
-      if (entropy) {
-        entropy[begin + i] = local.rows().entropy(z, block.vocab, inv_temperature, lse);
-      }
-    });
-  });
+  for_row_blocks(
+      context, count, 2, [&](const CpuContext& local, int64_t, int64_t begin, int64_t end) {
+        Arena& arena = local.arena();
+        const ArenaScope scope(arena);
+        const Bf16* h =
+            normalise(local, block, x, rows + begin, end - begin, nullptr, nullptr, arena);
+        float* logits = arena.alloc<float>((end - begin) * block.vocab);
+        linear(local, {.q1 = h, .ld1 = block.hidden}, end - begin, block.weight, logits,
+               block.vocab);
+        local.parallel_for(end - begin, [&](int64_t i, int) {
+          const float* z = logits + i * block.vocab;
+          const float lse = local.rows().log_sum_exp(z, block.vocab, inv_temperature);
+          logp[begin + i] = z[targets[begin + i]] * inv_temperature - lse;
+          if (entropy) {
+            entropy[begin + i] = local.rows().entropy(z, block.vocab, inv_temperature, lse);
+          }
+        });
+      });
 }
 
 void head_backward(const CpuContext& context, const HeadBlock& block,
@@ -88,7 +76,7 @@ void head_backward(const CpuContext& context, const HeadBlock& block,
     float* norm_partials = shared.alloc<float>(blocks * hidden);
     std::fill_n(norm_partials, blocks * hidden, 0.0F);
     for_row_blocks(
-        context, group, [&](const CpuContext& local, int64_t b, int64_t begin, int64_t end) {
+        context, group, 2, [&](const CpuContext& local, int64_t b, int64_t begin, int64_t end) {
           Arena& arena = local.arena();
           const ArenaScope scope(arena);
           const int64_t n = end - begin;
