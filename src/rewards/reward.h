@@ -1,0 +1,78 @@
+// What scores responses, and how it is chosen by name.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/error.h"
+#include "io/json.h"
+
+namespace quads {
+
+/// One response to score. The views must live as long as the call.
+struct RewardRequest {
+  std::string_view prompt{};
+  std::string_view response{};  // decoded; make_reward's rewards see it without a stop token's text
+  std::string_view label{};     // the right answer, in the form that the reward expects
+  const Json* metadata = nullptr;  // an object; null if the problem has none
+};
+
+struct RewardResult {
+  double value = 0;
+  /// Why no value could be had: a worker died, the infrastructure was too slow. Empty when scored.
+  /// A response that is at fault itself (it hangs the checker, say) is scored, with 0.
+  std::string failure{};
+};
+
+/// The user stopped the program while responses were being scored.
+class Interrupted : public Error {
+ public:
+  using Error::Error;
+};
+
+class Reward {
+ public:
+  virtual ~Reward() = default;
+
+  /// One result a request, in order. May use processes and threads of its own; deterministic for a
+  /// deterministic scorer. Throws Error only where nothing can be scored at all, and Interrupted
+  /// once RewardOptions::cancel is set.
+  virtual std::vector<RewardResult> score(std::span<const RewardRequest> requests) = 0;
+
+  /// The answer in `request.response` in a normal form: equal answers have equal texts (majority
+  /// voting counts them). Nothing if the response has no answer or answers have no normal form.
+  virtual std::optional<std::string> normal_answer(const RewardRequest& /*request*/) {
+    return std::nullopt;
+  }
+};
+
+struct RewardOptions {
+  /// Names as reward_types() has them; several are added up.
+  std::vector<std::string> types = {"exact"};
+  /// One a type; none: all 1.
+  std::vector<double> weights{};
+  /// Texts of stop tokens, one of which is taken off the response's end before it is scored.
+  std::vector<std::string> stops{};
+  /// Program of the reward `command`, with its arguments, as a shell would split it.
+  std::string command{};
+  /// Processes that score at once; 0: one a core.
+  int workers = 0;
+  /// Seconds for one response, where processes score.
+  double timeout_s = 10;
+  /// Ends score() with Interrupted once it is true; may be null.
+  const std::atomic<bool>* cancel = nullptr;
+};
+
+/// The reward that `options` describe. Error for an unknown name, a name twice, as many weights as
+/// there are not types, a weight that is not finite, or options that a type refuses.
+std::unique_ptr<Reward> make_reward(const RewardOptions& options);
+
+/// The names that make_reward knows, sorted.
+std::vector<std::string> reward_types();
+
+}  // namespace quads
