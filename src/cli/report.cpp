@@ -1,9 +1,10 @@
-// quads report: one HTML page of the runs' curves and table.
+// quads report: the runs' curves and table as one HTML page, or the two main curves as a picture.
 #include <cstdio>
 
 #include "cli/command.h"
 #include "report/html_report.h"
 #include "report/plain_table.h"
+#include "report/svg_report.h"
 
 namespace quads::cli {
 namespace {
@@ -15,7 +16,8 @@ struct Options {
 
 void run(const Options& o) {
   const std::vector<RunGroup> groups = load_runs({o.runs.begin(), o.runs.end()});
-  write_html_report(o.out, groups);
+  const bool picture = std::filesystem::path(o.out).extension() == ".svg";
+  picture ? write_svg(o.out, groups) : write_html_report(o.out, groups);
   std::vector<Summary> summaries;
   for (const RunGroup& group : groups) summaries.push_back(summarize(group));
   std::printf("%s\nreport: %s\n", plain_table(format_table(summaries)).c_str(), o.out.c_str());
@@ -29,7 +31,7 @@ void add_report(CLI::App& app) {
   const auto o = std::make_shared<Options>();
   add_config(command);
   command->add_option("runs", o->runs, "run directories, or folders that hold some")->required();
-  command->add_option("--out", o->out, "HTML file to write")->required();
+  command->add_option("--out", o->out, "HTML page to write, or a picture if it ends with .svg")->required();
   command->callback([o] { run(*o); });
 }
 
