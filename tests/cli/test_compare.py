@@ -56,6 +56,9 @@ def test_recipes_variants_and_a_sweep_give_runs_a_table_and_a_report(
 
     page = tmp_path / "page.html"
     assert str(page) in quads("report", out, "--out", page).stdout
+    picture = tmp_path / "picture.svg"
+    quads("report", out, "--out", picture)
+    assert picture.read_text().startswith("<svg") and "<html" in page.read_text()
     assert "nvfp4-tis" in page.read_text()
 
 
