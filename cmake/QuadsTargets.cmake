@@ -1,4 +1,4 @@
-# Compiler settings and the two functions with which every folder declares its target.
+# Compiler settings and the functions with which the folders declare their targets.
 
 # Results must not depend on the compiler's mood: products and sums are fused only where the source
 # says so, and floating-point identities are never assumed.
@@ -44,4 +44,17 @@ function(quads_test name)
   target_compile_definitions(test_${name} PRIVATE QUADS_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
   target_link_libraries(test_${name} PRIVATE quads_options ${ARG_DEPENDS} GTest::gtest GTest::gtest_main)
   add_test(NAME ${name} COMMAND test_${name})
+endfunction()
+
+# embed_text(NAME INPUT HEADER): writes NAME.cpp into the folder's build directory, which defines the
+# std::string_view quads::NAME, declared in HEADER, as the contents of the text file INPUT.
+set(QUADS_EMBED_TEXT ${CMAKE_CURRENT_LIST_DIR}/embed_text.cmake)
+function(embed_text name input header)
+  set(output ${CMAKE_CURRENT_BINARY_DIR}/${name}.cpp)
+  add_custom_command(
+    OUTPUT ${output}
+    COMMAND ${CMAKE_COMMAND} -DINPUT=${input} -DOUTPUT=${output} -DNAME=${name} -DHEADER=${header}
+            -P ${QUADS_EMBED_TEXT}
+    DEPENDS ${input} ${QUADS_EMBED_TEXT}
+    VERBATIM)
 endfunction()

@@ -1,4 +1,4 @@
-// Files that are compiled into the library (see embed_text.cmake).
+// Files that are compiled into the library (see cmake/embed_text.cmake).
 #pragma once
 
 #include <string_view>

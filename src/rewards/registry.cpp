@@ -7,6 +7,7 @@
 
 #include "rewards/combined_reward.h"
 #include "rewards/exact_reward.h"
+#include "rewards/math_reward.h"
 #include "rewards/reward.h"
 
 namespace quads {
@@ -17,6 +18,7 @@ using Maker = std::function<std::unique_ptr<Reward>(const RewardOptions& options
 const std::map<std::string, Maker>& makers() {
   static const std::map<std::string, Maker> table = {
       {"exact", make_exact_reward},
+      {"math", make_math_reward},
   };
   return table;
 }

@@ -60,6 +60,8 @@ struct RewardOptions {
   std::vector<std::string> stops{};
   /// Program of the reward `command`, with its arguments, as a shell would split it.
   std::string command{};
+  /// Python with math-verify, for the reward `math`: a program in PATH or a path.
+  std::string python = "python3";
   /// Processes that score at once; 0: one a core.
   int workers = 0;
   /// Seconds for one response, where processes score.
