@@ -92,7 +92,7 @@ std::vector<RewardResult> MathReward::check(std::span<const Question> questions)
   for (const size_t i : at_fault) results[i].value = 0;
   for (const size_t i : unknown) {
     results[i].failure = fmt::format("math: the checker cannot read the label '{}': {}",
-                                     questions[i].label, what_happened(replies[i]));
+                                     questions[i].label.substr(0, 100), what_happened(replies[i]));
   }
   return results;
 }

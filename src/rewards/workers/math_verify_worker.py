@@ -55,7 +55,7 @@ def compare(request, seconds):
     try:
         label = within(seconds, read, request["label"])
     except OutOfTime:
-        return {"error": f"math-verify cannot read the label {request['label']!r} in {seconds} s"}
+        return {"error": f"math-verify cannot read the label {request['label'][:100]!r} in {seconds} s"}
     try:
         answer = within(seconds, read, request["answer"])
         return {"equal": within(seconds, equal, label, answer)}
