@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "io/json.h"
-#include "io/tokenizer.h"
+#include "tokenizer/tokenizer.h"
 #include "kernels/cpu/context.h"
 #include "model/parameters.h"
 #include "model/precision.h"

@@ -5,7 +5,7 @@
 #include "cli/command.h"
 #include "io/atomic_dir.h"
 #include "io/atomic_file.h"
-#include "io/character_tokenizer.h"
+#include "tokenizer/character_tokenizer.h"
 #include "io/generation_config.h"
 #include "report/jsonl_sink.h"
 #include "rl/supervised.h"

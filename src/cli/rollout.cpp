@@ -100,14 +100,19 @@ void run(const Options& o) {
   const int64_t wanted = std::ssize(work.requests) * o.n_samples;
   if (!work.requests.empty()) {
     std::optional<Progress> progress;
+    std::unique_ptr<TokenStream> text;  // of the one response that is being generated
     if (o.stream) {
       require(tokenizer != nullptr, "--stream needs a tokenizer.json in the model's directory");
+      text = tokenizer->stream();
       options.on_token = [&](int64_t, int32_t, int32_t token, float) {
-        std::fputs(tokenizer->decode(std::span(&token, 1)).c_str(), stdout);
+        std::fputs(text->push(token).c_str(), stdout);
         std::fflush(stdout);
       };
-      options.on_finished = [](const Sample& sample) {
-        if (sample.finish != FinishReason::kCancelled) std::fputs("\n", stdout);
+      options.on_finished = [&](const Sample& sample) {
+        if (sample.finish != FinishReason::kCancelled) {
+          std::fputs((text->finish() + "\n").c_str(), stdout);
+        }
+        text = tokenizer->stream();
       };
     } else {
       progress.emplace(ProgressOptions{.label = "rollout", .total = wanted, .log_every_s = 10});

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "eval/generator.h"
-#include "io/tokenizer.h"
+#include "tokenizer/tokenizer.h"
 #include "rl/estimators.h"
 #include "tasks/task.h"
 

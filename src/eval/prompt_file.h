@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "io/tokenizer.h"
+#include "tokenizer/tokenizer.h"
 
 namespace quads {
 

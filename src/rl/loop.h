@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "eval/evaluation.h"
-#include "io/tokenizer.h"
+#include "tokenizer/tokenizer.h"
 #include "report/metrics.h"
 #include "report/progress.h"
 #include "rl/advantages.h"

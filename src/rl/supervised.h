@@ -3,7 +3,7 @@
 
 #include <atomic>
 
-#include "io/tokenizer.h"
+#include "tokenizer/tokenizer.h"
 #include "report/metrics.h"
 #include "report/progress.h"
 #include "rl/schedule.h"

@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "io/character_tokenizer.h"
+#include "tokenizer/character_tokenizer.h"
 #include "io/json.h"
 
 namespace quads {

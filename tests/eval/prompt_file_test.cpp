@@ -8,7 +8,7 @@
 
 #include "base/error.h"
 #include "eval/sample_file.h"
-#include "io/character_tokenizer.h"
+#include "tokenizer/character_tokenizer.h"
 #include "io/json.h"
 
 namespace quads {

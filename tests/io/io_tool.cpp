@@ -2,11 +2,8 @@
 #include <fmt/format.h>
 
 #include <cstdio>
-#include <iostream>
-#include <iterator>
 
 #include "base/error.h"
-#include "io/character_tokenizer.h"
 #include "io/generation_config.h"
 #include "io/model_config.h"
 #include "io/safetensors_writer.h"
@@ -36,21 +33,6 @@ void dump(const fs::path& path) {
   fmt::print("{}\n", json.dump());
 }
 
-// Reads JSON from stdin: {"encode": [texts], "decode": [id lists]}; prints ids and texts.
-void tokenize(const fs::path& directory) {
-  const auto tokenizer = load_tokenizer(directory);
-  const Json input = parse_json(std::string(std::istreambuf_iterator<char>(std::cin), {}), "stdin");
-  Json output = {{"ids", Json::array()}, {"texts", Json::array()}};
-  for (const auto& text : get<std::vector<std::string>>(input, "encode", "stdin")) {
-    output["ids"].push_back(tokenizer->encode(text));
-  }
-  for (const auto& ids : get<std::vector<std::vector<int32_t>>>(input, "decode", "stdin")) {
-    output["texts"].push_back(tokenizer->decode(ids));
-  }
-  output["eos"] = tokenizer->eos_id().value_or(-1);
-  fmt::print("{}\n", output.dump());
-}
-
 void run(const std::vector<std::string>& args) {
   require(args.size() >= 2, "usage: io_tool COMMAND PATH...");
   const std::string& command = args[0];
@@ -64,15 +46,6 @@ void run(const std::vector<std::string>& args) {
     const auto config = load_generation_config(args[1]);
     require(config.has_value(), "no generation_config.json");
     save_generation_config(*config, args.at(2));
-  } else if (command == "write-tokenizer") {  // DIR TOKENS_JSON
-    const Json json = parse_json(args.at(2), "tokens");
-    CharacterTokenizer({.tokens = get<std::vector<std::string>>(json, "tokens", "tokens"),
-                        .special = get<std::vector<std::string>>(json, "special", "tokens"),
-                        .eos = find_key<std::string>(json, "eos", "tokens"),
-                        .pad = find_key<std::string>(json, "pad", "tokens")})
-        .save(args[1]);
-  } else if (command == "tokenize") {  // DIR
-    tokenize(args[1]);
   } else {
     fail("unknown command '{}'", command);
   }

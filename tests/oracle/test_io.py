@@ -1,4 +1,4 @@
-"""Files written here are read by safetensors, tokenizers and transformers, and theirs are read here."""
+"""Files written here are read by safetensors and transformers, and theirs are read here."""
 
 import json
 import subprocess
@@ -7,11 +7,9 @@ import pytest
 import torch
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
-from tokenizers import Tokenizer
 from transformers import (
     AutoConfig,
     AutoModelForCausalLM,
-    AutoTokenizer,
     GenerationConfig,
     Qwen3Config,
     Qwen3ForCausalLM,
@@ -167,39 +165,3 @@ def test_generation_config_survives_both_ways(io_tool, tmp_path):
     back = GenerationConfig.from_pretrained(tmp_path / "ours")
     for key in ("eos_token_id", "pad_token_id", "do_sample", "temperature", "top_p", "top_k"):
         assert getattr(back, key) == getattr(config, key), key
-
-
-TOKENS = ["<pad>", "$", *"0123456789*+=", " ", "\n", "é", "漢", "😀"]
-TEXTS = [
-    "37*84=37*4+37*80=148+2960=3108$", "", "$", "0", "1\n\n2\n", "  3 ", "é漢😀é", "<pad>1<pad><pad>$"
-]  # fmt: skip
-
-
-def test_character_tokenizer_agrees_with_tokenizers_and_transformers(io_tool, tmp_path):
-    vocabulary = {"tokens": TOKENS, "special": ["<pad>"], "eos": "$", "pad": "<pad>"}
-    io_tool("write-tokenizer", tmp_path, json.dumps(vocabulary))
-    theirs = Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
-    assert theirs.get_vocab_size() == len(TOKENS)
-    ids = [theirs.encode(text).ids for text in TEXTS]
-    ours = json.loads(io_tool("tokenize", tmp_path, stdin=json.dumps({"encode": TEXTS, "decode": ids})))
-    assert ours["ids"] == ids
-    assert ours["texts"] == [theirs.decode(i, skip_special_tokens=False) for i in ids] == TEXTS
-    assert ours["eos"] == 1
-    with pytest.raises(Exception, match="UNK"):
-        theirs.encode("1a")
-
-    fast = AutoTokenizer.from_pretrained(tmp_path)
-    assert (fast.eos_token_id, fast.pad_token_id) == (1, 0)
-    assert [fast(text).input_ids for text in TEXTS] == ids
-    assert [fast.decode(i) for i in ids] == TEXTS
-
-
-def test_character_tokenizer_saved_by_transformers_is_read_by_us(io_tool, tmp_path):
-    vocabulary = {"tokens": TOKENS, "special": ["<pad>"], "eos": "$", "pad": "<pad>"}
-    io_tool("write-tokenizer", tmp_path, json.dumps(vocabulary))
-    AutoTokenizer.from_pretrained(tmp_path).save_pretrained(tmp_path / "again")
-    ids = [AutoTokenizer.from_pretrained(tmp_path / "again")(text).input_ids for text in TEXTS]
-    ours = json.loads(
-        io_tool("tokenize", tmp_path / "again", stdin=json.dumps({"encode": TEXTS, "decode": ids}))
-    )
-    assert ours == {"ids": ids, "texts": TEXTS, "eos": 1}

@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "base/error.h"
-#include "io/character_tokenizer.h"
+#include "tokenizer/character_tokenizer.h"
 
 namespace quads {
 namespace {
