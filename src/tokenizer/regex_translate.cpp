@@ -23,21 +23,33 @@ constexpr const char* kHexDigit = "0-9A-Fa-f";
 
 std::string code(char32_t c) { return fmt::format("\\x{{{:X}}}", static_cast<uint32_t>(c)); }
 
+std::string range(const CodePointRange& r) { return code(r.first) + "-" + code(r.last); }
+
 // What PCRE2 has to add to its own idea of `property`; of all its subcategories for one letter.
 std::string added(std::string_view property) {
   std::string text;
   for (const PropertyRange& entry : added_property_ranges()) {
     const std::string_view name = entry.property;
     if (name == property || (property.size() == 1 && name.size() == 2 && name[0] == property[0])) {
-      text += code(entry.range.first) + "-" + code(entry.range.last);
+      text += range(entry.range);
     }
   }
   return text;
 }
 
-std::string word_set() {
-  return R"(\p{L}\p{M}\p{Nd}\p{Nl}\p{Pc})" + added("L") + added("M") + added("Nd") + added("Nl") +
-         added("Pc") + added("Word");
+// The inside of a class for \w. Oniguruma has superscripts and fractions of Latin-1 among them
+// where \w stands alone, and not within a class.
+std::string word_set(bool alone) {
+  std::string text = R"(\p{L}\p{M}\p{Nd}\p{Nl}\p{Pc})";
+  for (const char* property : {"L", "M", "Nd", "Nl", "Pc"}) {
+    text += added(property);
+  }
+  for (const PropertyRange& entry : added_property_ranges()) {
+    if (std::string_view(entry.property) == "Word" && (alone || entry.range.first >= 0x100)) {
+      text += range(entry.range);
+    }
+  }
+  return text;
 }
 
 // The inside of a class for a general category or a script, or nothing for an unknown name.
@@ -288,7 +300,7 @@ class Translator {
       case 'b':
       case 'B': {
         position_ += 2;
-        const std::string word = "[" + word_set() + "]";
+        const std::string word = "[" + word_set(true) + "]";
         result_ += c == 'b' ? fmt::format("(?:(?<={0})(?!{0})|(?<!{0})(?={0}))", word)
                             : fmt::format("(?:(?<={0})(?={0})|(?<!{0})(?!{0}))", word);
         return 0;
@@ -355,7 +367,7 @@ class Translator {
         return set(*property_set("Nd"), c == 'D');
       case 'w':
       case 'W':
-        return set(word_set(), c == 'W');
+        return set(word_set(negated != nullptr), c == 'W');
       case 'h':
       case 'H':
         return set(kHexDigit, c == 'H');
@@ -505,7 +517,7 @@ class Translator {
     if (peek() == '[') {
       if (take("[:space:]")) return {std::nullopt, kSpace};
       if (take("[:digit:]")) return {std::nullopt, *property_set("Nd")};
-      if (take("[:word:]")) return {std::nullopt, word_set()};
+      if (take("[:word:]")) return {std::nullopt, word_set(false)};
       refuse(begin, "a class within a class");
     }
     return {take_code_point(), ""};
