@@ -41,9 +41,6 @@ std::string added(std::string_view property) {
 // where \w stands alone, and not within a class.
 std::string word_set(bool alone) {
   std::string text = R"(\p{L}\p{M}\p{Nd}\p{Nl}\p{Pc})";
-  for (const char* property : {"L", "M", "Nd", "Nl", "Pc"}) {
-    text += added(property);
-  }
   for (const PropertyRange& entry : added_property_ranges()) {
     if (std::string_view(entry.property) == "Word" && (alone || entry.range.first >= 0x100)) {
       text += range(entry.range);
