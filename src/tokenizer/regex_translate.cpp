@@ -297,7 +297,7 @@ class Translator {
       case 'b':
       case 'B': {
         position_ += 2;
-        const std::string word = "[" + word_set(true) + "]";
+        const std::string word = fmt::format("[{}]", word_set(true));
         result_ += c == 'b' ? fmt::format("(?:(?<={0})(?!{0})|(?<!{0})(?={0}))", word)
                             : fmt::format("(?:(?<={0})(?={0})|(?<!{0})(?!{0}))", word);
         return 0;
