@@ -6,6 +6,7 @@
 #include <cmath>
 #include <csignal>
 #include <fstream>
+#include <set>
 #include <sstream>
 
 #include "base/error.h"
@@ -66,7 +67,12 @@ std::vector<ConfigValue> read_config(const std::string& path) {
 
 // Gives the command's options the file's values, except those on the command line.
 void apply_config(CLI::App* command, const std::string& path) {
+  std::set<std::string> seen;
   for (const ConfigValue& value : read_config(path)) {
+    if (!seen.insert(value.name).second) {
+      throw CLI::ConfigError(
+          fmt::format("{}: key '{}' is given twice: give it once", path, value.name));
+    }
     CLI::Option* option = command->get_option_no_throw("--" + value.name);
     if (option == nullptr || value.name == "config") {
       throw CLI::ConfigError(fmt::format("{}: unknown key '{}' (see quads {} --help)", path,
@@ -165,6 +171,13 @@ void RuntimeOptions::add(CLI::App* command) {
 std::unique_ptr<kernels::CpuRuntime> RuntimeOptions::make() const {
   const kernels::Isa chosen = isa == "auto" ? kernels::best_isa() : kernels::parse_isa(isa);
   return std::make_unique<kernels::CpuRuntime>(chosen, threads > 0 ? threads : available_cores());
+}
+
+void add_kv_memory(CLI::App* command, int64_t& bytes) {
+  bytes = int64_t{256} << 20;
+  command->add_option("--kv-memory", bytes, "memory of the KV pages, like 512MiB")
+      ->default_str("256MiB")
+      ->transform(CLI::AsSizeValue(false));
 }
 
 void ScopeOptions::add(CLI::App* command) {

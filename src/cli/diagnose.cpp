@@ -45,7 +45,7 @@ void run(const Options& o) {
   options.sampling = o.generation.make(model.stop_tokens);
   options.engine = {.max_running = o.generation.max_running,
                     .max_context = context_of(options.requests, o.generation.max_response_len),
-                    .kv_memory_bytes = static_cast<int64_t>(o.generation.kv_memory)};
+                    .kv_memory_bytes = o.generation.kv_memory};
   if (o.trainer_kernels == "aten") {
     options.trainer_blocks = [&](const PackedModel& packed) {
       auto blocks = std::make_unique<AtenBlocks>(runtime->context(), packed);

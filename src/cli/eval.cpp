@@ -38,6 +38,7 @@ void run(const Options& o) {
         make_generator(*runtime, *model.parameters, precision, o.precisions, o.generation,
                        set.requests, context_of(set.requests, options.max_new_tokens), options);
     Progress progress({.label = precision.name,
+                       .unit = "sample",
                        .total = std::ssize(set.problems) * o.n_samples,
                        .log_every_s = 10});
     int64_t done = 0;

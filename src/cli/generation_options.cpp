@@ -61,9 +61,7 @@ void GenerationOptions::add(CLI::App* command) {
   command->add_option("--max-running", max_running, "sequences decoded at once")
       ->capture_default_str()
       ->check(CLI::PositiveNumber);
-  command->add_option("--kv-memory", kv_memory, "memory of the KV pages, like 512MiB")
-      ->default_str("256MiB")
-      ->transform(CLI::AsSizeValue(false));
+  add_kv_memory(command, kv_memory);
 }
 
 GenerateOptions GenerationOptions::make(std::vector<int32_t> stop_tokens) const {
@@ -88,7 +86,7 @@ std::unique_ptr<Generator> make_generator(
       .scope = precisions.scope_of(*precision.precision, parameters.config()),
       .max_running = generation.max_running,
       .max_context = max_context,
-      .kv_memory_bytes = static_cast<int64_t>(generation.kv_memory)};
+      .kv_memory_bytes = generation.kv_memory};
   constexpr size_t kCalibrationPrompts = 64;
   std::vector<Request> calibration;
   for (const Request& request : requests.first(std::min(requests.size(), kCalibrationPrompts))) {

@@ -36,7 +36,7 @@ struct GenerationOptions {
   int64_t max_response_len = 64;
   uint64_t seed = 1;
   int64_t max_running = 512;
-  uint64_t kv_memory = uint64_t{256} << 20;
+  int64_t kv_memory = 0;  // bytes
 
   void add(CLI::App* command);
   GenerateOptions make(std::vector<int32_t> stop_tokens) const;

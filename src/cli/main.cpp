@@ -6,6 +6,19 @@
 #include "base/error.h"
 #include "cli/command.h"
 
+namespace {
+
+// CLI11 says "--seed: At Most 1 required but received 2".
+std::string usage_error(const CLI::Error& error) {
+  const std::string text = error.what();
+  const size_t at = text.find(": At Most 1 required but received ");
+  if (at == std::string::npos) return text;
+  return fmt::format("{} is given {} times: give it once", text.substr(0, at),
+                     text.substr(text.rfind(' ') + 1));
+}
+
+}  // namespace
+
 int main(int argc, char** argv) {
   CLI::App app("Stable reinforcement learning of MoE language models with NVFP4 rollouts.",
                "quads");
@@ -27,7 +40,7 @@ int main(int argc, char** argv) {
   } catch (const CLI::Success& done) {
     return app.exit(done);  // --help, --version
   } catch (const CLI::Error& error) {
-    std::fprintf(stderr, "quads: %s\n", error.what());
+    std::fprintf(stderr, "quads: %s\n", usage_error(error).c_str());
     return kUsage;
   } catch (const std::bad_alloc&) {
     std::fprintf(stderr, "quads: out of memory\n");

@@ -115,7 +115,8 @@ void run(const Options& o) {
         text = tokenizer->stream();
       };
     } else {
-      progress.emplace(ProgressOptions{.label = "rollout", .total = wanted, .log_every_s = 10});
+      progress.emplace(ProgressOptions{
+          .label = "rollout", .unit = "sample", .total = wanted, .log_every_s = 10});
       options.on_finished = [&progress, done = int64_t{0}](const Sample& sample) mutable {
         if (sample.finish != FinishReason::kCancelled) progress->update(++done);
       };

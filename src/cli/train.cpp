@@ -28,23 +28,8 @@ struct Options {
   bool use_tis = false;
   std::string advantage = "grpo";
   std::string master_dtype = "fp32";
-  std::string kv_memory = "64MiB";
   RlOptions rl;
 };
-
-int64_t parse_bytes(const std::string& option, const std::string& text) {
-  const size_t unit = text.find_first_not_of("0123456789");
-  const std::string suffix = unit == std::string::npos ? "" : text.substr(unit);
-  int64_t scale = 0;
-  if (suffix.empty()) scale = 1;
-  if (suffix == "KiB") scale = int64_t{1} << 10;
-  if (suffix == "MiB") scale = int64_t{1} << 20;
-  if (suffix == "GiB") scale = int64_t{1} << 30;
-  if (unit == 0 || scale == 0 || text.size() > 15) {
-    throw CLI::ValidationError(option, fmt::format("'{}' is not a size like 512MiB", text));
-  }
-  return std::stoll(text) * scale;
-}
 
 RlOptions make_rl_options(const Options& o, const ModelConfig& model) {
   RlOptions rl = o.rl;
@@ -60,9 +45,6 @@ RlOptions make_rl_options(const Options& o, const ModelConfig& model) {
   rl.trainer_kernels = parse_name<TrainerKernels>("--trainer-kernels", o.trainer_kernels);
   rl.old_logprobs = parse_name<OldLogprobs>("--old-logprobs", o.old_logprobs);
   rl.lr.decay = parse_name<LrDecay>("--lr-decay", o.lr_decay);
-  const int64_t samples = rl.rollout_batch_size * rl.n_samples_per_prompt;
-  const int64_t batch = rl.global_batch_size > 0 ? rl.global_batch_size : samples;
-  rl.lr.total_steps = rl.num_rollout * std::max<int64_t>(1, samples / std::max<int64_t>(1, batch));
   rl.loss.ratio_level = parse_name<RatioLevel>("--ratio-level", o.ratio_level);
   rl.loss.aggregation = parse_name<LossAggregation>("--loss-aggregation", o.loss_aggregation);
   rl.loss.max_response_length = rl.max_response_len;
@@ -76,7 +58,6 @@ RlOptions make_rl_options(const Options& o, const ModelConfig& model) {
   if (kind != CorrectionKind::kNone) rl.old_logprobs = OldLogprobs::kRecomputed;
   rl.advantages.divide_by_std = o.advantage == "grpo";
   rl.trainer.adamw.bf16_masters = o.master_dtype == "bf16";
-  rl.kv_memory = parse_bytes("--kv-memory", o.kv_memory);
   return rl;
 }
 
@@ -169,7 +150,7 @@ void add_train(CLI::App& app) {
   number("--rollout-seed", rl.rollout_seed, "of the sampling");
   number("--seed", rl.seed, "of the problems");
   number("--max-running", rl.max_running, "sequences decoded at once");
-  text("--kv-memory", o->kv_memory, "memory of the KV pages");
+  add_kv_memory(command, rl.kv_memory);
 
   number("--global-batch-size", rl.global_batch_size, "samples an update; 0: the whole rollout");
   number("--lr", rl.lr.lr, "learning rate");

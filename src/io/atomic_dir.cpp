@@ -53,6 +53,7 @@ AtomicDir::AtomicDir(fs::path path, Existing existing)
     : path_(without_trailing_slash(std::move(path))),
       temporary_(temporary_sibling(path_)),
       existing_(existing) {
+  require_parent(path_);
   std::error_code error;
   require(existing == Existing::kReplace || !fs::exists(fs::symlink_status(path_, error)),
           "{}: already exists", path_.string());

@@ -14,30 +14,26 @@ std::filesystem::path temporary_sibling(const std::filesystem::path& path) {
   return parent_of(path) / fmt::format(".tmp-{}-{}", path.filename().string(), ::getpid());
 }
 
-namespace {
-
-// A rename would put a plain file in the place of a device or a link (/dev/stdout is one) and fails
-// on a directory.
-std::filesystem::path checked_target(std::filesystem::path path) {
+void require_writable_target(const std::filesystem::path& path) {
+  require_parent(path);
+  // A rename would put a plain file in the place of a device or a link (/dev/stdout is one) and
+  // fails on a directory.
   std::error_code error;
   const std::filesystem::file_status status = std::filesystem::symlink_status(path, error);
   require(!std::filesystem::exists(status) || std::filesystem::is_regular_file(status),
           "{}: is there already and is no regular file", path.string());
-  return path;
 }
 
-}  // namespace
-
 AtomicFile::AtomicFile(std::filesystem::path path)
-    : path_(checked_target(std::move(path))),
-      temporary_(temporary_sibling(path_)),
-      fd_(open_file(temporary_, O_WRONLY | O_CREAT)) {
+    : path_(std::move(path)), temporary_(temporary_sibling(path_)) {
+  require_writable_target(path_);
+  fd_ = UniqueFd(::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0644));
+  require(fd_.get() >= 0, "{}: cannot be written: {}", path_.string(), errno_text());
   if (!try_lock(fd_)) {
     fd_.reset();
     fail("{}: is being written by another process or thread", path_.string());
   }
-  require(::ftruncate(fd_.get(), 0) == 0, "{}: cannot write: {}", temporary_.string(),
-          errno_text());
+  require(::ftruncate(fd_.get(), 0) == 0, "{}: cannot write: {}", path_.string(), errno_text());
 }
 
 AtomicFile::~AtomicFile() {
@@ -48,13 +44,12 @@ AtomicFile::~AtomicFile() {
 
 void AtomicFile::write(std::span<const std::byte> bytes) {
   require(fd_.get() >= 0, "{}: write after commit", path_.string());
-  write_all(fd_.get(), bytes, temporary_);
+  write_all(fd_.get(), bytes, path_);
 }
 
 void AtomicFile::commit() {
   require(fd_.get() >= 0, "{}: committed twice", path_.string());
-  require(::fsync(fd_.get()) == 0, "{}: cannot sync to disk: {}", temporary_.string(),
-          errno_text());
+  require(::fsync(fd_.get()) == 0, "{}: cannot sync to disk: {}", path_.string(), errno_text());
   require(::rename(temporary_.c_str(), path_.c_str()) == 0, "{}: cannot rename {} to it: {}",
           path_.string(), temporary_.string(), errno_text());
   fd_.reset();

@@ -30,6 +30,10 @@ class AtomicFile {
   UniqueFd fd_;
 };
 
+/// Error unless an AtomicFile can be made of `path`, as far as can be seen without writing: for
+/// what is written at the end of a long computation.
+void require_writable_target(const std::filesystem::path& path);
+
 void write_file_atomically(const std::filesystem::path& path, std::string_view text);
 
 /// ".tmp-<name>-<pid>" beside `path`: the name that a thing has while it is being written.

@@ -51,6 +51,16 @@ std::filesystem::path parent_of(const std::filesystem::path& path) {
   return path.has_parent_path() ? path.parent_path() : std::filesystem::path(".");
 }
 
+void require_parent(const std::filesystem::path& path) {
+  const std::filesystem::path parent = parent_of(path);
+  std::error_code error;
+  const std::filesystem::file_status status = std::filesystem::status(parent, error);
+  require(std::filesystem::exists(status), "{}: cannot be written: there is no folder {}",
+          path.string(), parent.string());
+  require(std::filesystem::is_directory(status), "{}: cannot be written: {} is no folder",
+          path.string(), parent.string());
+}
+
 std::string read_text_file(const std::filesystem::path& path, size_t max_bytes) {
   const MappedFile file(path);
   require(file.bytes().size() <= max_bytes, "{}: {} bytes, more than the {} allowed here",

@@ -53,6 +53,9 @@ void sync_path(const std::filesystem::path& path);
 /// The folder in which `path` lies: "." for a bare name.
 std::filesystem::path parent_of(const std::filesystem::path& path);
 
+/// Error that names the folder in which `path` is to be written if there is none of that name.
+void require_parent(const std::filesystem::path& path);
+
 /// The whole of a regular file of at most `max_bytes`.
 std::string read_text_file(const std::filesystem::path& path, size_t max_bytes);
 

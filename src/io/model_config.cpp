@@ -13,7 +13,7 @@
 namespace quads {
 namespace {
 
-constexpr int64_t kMaxSize = std::numeric_limits<int32_t>::max();
+constexpr int64_t kMaxPositions = std::numeric_limits<int32_t>::max();
 
 // Keys that do not change what the model computes.
 const std::set<std::string_view>& harmless_keys() {
@@ -166,26 +166,46 @@ int64_t read_num_experts(const Json& json, const std::string& where) {
   return old_name ? *old_name : *new_name;
 }
 
-void require_size(int64_t value, const char* key, const std::string& where) {
-  require(value >= 1 && value <= kMaxSize, "{}: {} = {} is not in 1..{}", where, key, value,
-          kMaxSize);
+void require_size(int64_t value, int64_t most, const char* key, const std::string& where) {
+  require(value >= 1 && value <= most, "{}: {} = {} is not in 1..{}", where, key, value, most);
 }
 
 void validate_experts(const ModelConfig& config, const std::string& where) {
-  require(config.num_experts >= 0 && config.num_experts <= kMaxSize,
-          "{}: num_experts = {} is not in 0..{}", where, config.num_experts, kMaxSize);
-  require_size(config.decoder_sparse_step, "decoder_sparse_step", where);
+  require(config.num_experts >= 0 && config.num_experts <= kMaxExperts,
+          "{}: num_experts = {} is not in 0..{}", where, config.num_experts, kMaxExperts);
+  require(config.num_experts * config.num_hidden_layers <= kMaxExpertsOfAllLayers,
+          "{}: num_experts = {} in each of num_hidden_layers = {} are more than {} experts in all",
+          where, config.num_experts, config.num_hidden_layers, kMaxExpertsOfAllLayers);
+  require_size(config.decoder_sparse_step, kMaxPositions, "decoder_sparse_step", where);
   for (const int64_t layer : config.mlp_only_layers) {
     require(layer >= 0 && layer < config.num_hidden_layers,
             "{}: mlp_only_layers holds {}, but the layers are 0..{}", where, layer,
             config.num_hidden_layers - 1);
   }
   if (config.num_experts > 0) {
-    require_size(config.moe_intermediate_size, "moe_intermediate_size", where);
+    require_size(config.moe_intermediate_size, kMaxWidth, "moe_intermediate_size", where);
     require(config.num_experts_per_tok >= 1 && config.num_experts_per_tok <= config.num_experts,
             "{}: num_experts_per_tok = {} is not in 1..num_experts = {}", where,
             config.num_experts_per_tok, config.num_experts);
   }
+}
+
+void require_moderate_total(const ModelConfig& c, const std::string& where) {
+  // In floating point, where nothing overflows; a few parameters more or less do not matter here.
+  const auto product = [](auto... sizes) { return (1.0 * ... * static_cast<double>(sizes)); };
+  const double heads = 2.0 * static_cast<double>(c.num_attention_heads + c.num_key_value_heads);
+  const double mlp =
+      std::max(product(3, c.intermediate_size), product(3, c.num_experts, c.moe_intermediate_size));
+  const double total =
+      product(2, c.vocab_size, c.hidden_size) +
+      product(c.num_hidden_layers, c.hidden_size) * (heads * static_cast<double>(c.head_dim) + mlp);
+  require(
+      total <= kMaxParameters,
+      "{}: vocab_size = {}, hidden_size = {}, num_hidden_layers = {}, num_attention_heads = {}, "
+      "head_dim = {}, intermediate_size = {}, num_experts = {} and moe_intermediate_size = {} "
+      "make {:.3g} parameters, more than {:.3g}",
+      where, c.vocab_size, c.hidden_size, c.num_hidden_layers, c.num_attention_heads, c.head_dim,
+      c.intermediate_size, c.num_experts, c.moe_intermediate_size, total, kMaxParameters);
 }
 
 }  // namespace
@@ -201,14 +221,14 @@ bool ModelConfig::is_sparse(int64_t layer) const {
 }
 
 void validate(const ModelConfig& config, const std::string& where) {
-  require_size(config.vocab_size, "vocab_size", where);
-  require_size(config.hidden_size, "hidden_size", where);
-  require_size(config.intermediate_size, "intermediate_size", where);
-  require_size(config.num_hidden_layers, "num_hidden_layers", where);
-  require_size(config.num_attention_heads, "num_attention_heads", where);
-  require_size(config.num_key_value_heads, "num_key_value_heads", where);
-  require_size(config.head_dim, "head_dim", where);
-  require_size(config.max_position_embeddings, "max_position_embeddings", where);
+  require_size(config.vocab_size, kMaxVocabulary, "vocab_size", where);
+  require_size(config.hidden_size, kMaxWidth, "hidden_size", where);
+  require_size(config.intermediate_size, kMaxWidth, "intermediate_size", where);
+  require_size(config.num_hidden_layers, kMaxLayers, "num_hidden_layers", where);
+  require_size(config.num_attention_heads, kMaxHeads, "num_attention_heads", where);
+  require_size(config.num_key_value_heads, kMaxHeads, "num_key_value_heads", where);
+  require_size(config.head_dim, kMaxHeads, "head_dim", where);
+  require_size(config.max_position_embeddings, kMaxPositions, "max_position_embeddings", where);
   require(config.num_attention_heads % config.num_key_value_heads == 0,
           "{}: num_attention_heads = {} is not a multiple of num_key_value_heads = {}", where,
           config.num_attention_heads, config.num_key_value_heads);
@@ -223,6 +243,7 @@ void validate(const ModelConfig& config, const std::string& where) {
   if (config.architecture == Architecture::kQwen3Moe) {
     validate_experts(config, where);
   }
+  require_moderate_total(config, where);
   const auto check_token = [&](int32_t id, const char* key) {
     require(id >= 0 && id < config.vocab_size, "{}: {} = {} is not in the vocabulary of {}", where,
             key, id, config.vocab_size);
@@ -251,7 +272,7 @@ ModelConfig model_config_from_json(const Json& json, const std::string& where) {
   config.num_attention_heads = size("num_attention_heads");
   config.num_key_value_heads = size("num_key_value_heads");
   config.max_position_embeddings = size("max_position_embeddings");
-  require_size(config.num_attention_heads, "num_attention_heads", where);
+  require_size(config.num_attention_heads, kMaxHeads, "num_attention_heads", where);
   const int64_t default_head_dim = config.architecture == Architecture::kQwen3Moe
                                        ? config.hidden_size / config.num_attention_heads
                                        : 128;

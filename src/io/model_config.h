@@ -52,9 +52,19 @@ struct ModelConfig {
   bool is_sparse(int64_t layer) const;
 };
 
-/// Error (with `where` in front) unless the sizes are positive and go together: heads a multiple of
-/// key-value heads, an even head_dim, at least as many experts as are chosen for a token, token ids
-/// within the vocabulary. Whether kernels support the sizes is not checked here.
+// The largest sizes: far above any model there is, and low enough that no product of them overflows
+// and that the list of the tensors stays short.
+inline constexpr int64_t kMaxLayers = 4096;
+inline constexpr int64_t kMaxWidth = int64_t{1} << 20;  // hidden and intermediate sizes
+inline constexpr int64_t kMaxHeads = int64_t{1} << 16;  // and head_dim
+inline constexpr int64_t kMaxVocabulary = int64_t{1} << 24;
+inline constexpr int64_t kMaxExperts = int64_t{1} << 16;  // of a layer
+inline constexpr int64_t kMaxExpertsOfAllLayers = int64_t{1} << 18;
+inline constexpr double kMaxParameters = 0x1p45;
+
+/// Error (with `where` in front) unless the sizes are in 1..their maximum and go together: heads a
+/// multiple of key-value heads, an even head_dim, at least as many experts as are chosen for a
+/// token, token ids within the vocabulary. Whether kernels support the sizes is not checked here.
 void validate(const ModelConfig& config, const std::string& where);
 
 /// Reads config.json's object. A missing head_dim is transformers' default (hidden_size / heads for

@@ -68,9 +68,10 @@ std::string format_duration(double seconds) {
   return fmt::format("{}d {:02}h", hours / 24, hours % 24);
 }
 
-std::string format_rate(double seconds_per_step) {
-  if (seconds_per_step >= 0.1) return fmt::format("{:.2f} s/step", seconds_per_step);
-  return seconds_per_step > 0 ? fmt::format("{:.1f} steps/s", 1 / seconds_per_step) : "? steps/s";
+std::string format_rate(double seconds_per_step, std::string_view unit) {
+  if (seconds_per_step >= 0.1) return fmt::format("{:.2f} s/{}", seconds_per_step, unit);
+  return seconds_per_step > 0 ? fmt::format("{:.1f} {}s/s", 1 / seconds_per_step, unit)
+                              : fmt::format("? {}s/s", unit);
 }
 
 std::string format_figure(double value) {
@@ -109,7 +110,7 @@ std::string format_progress_line(const ProgressState& state, int width) {
   const bool with_bar = room() >= bar_room;
   if (with_bar) head += std::string(bar_room, ' ');
   bool fits = add(time_text(state));
-  if (fits && state.seconds_per_step) fits = add(format_rate(*state.seconds_per_step));
+  if (fits && state.seconds_per_step) fits = add(format_rate(*state.seconds_per_step, state.unit));
   for (const auto& figure : state.figures) fits = fits && add(figure_text(figure));
   if (with_bar) {
     head.resize(head.size() - bar_room);
@@ -123,13 +124,14 @@ std::string format_progress_line(const ProgressState& state, int width) {
 std::string format_progress_log(const ProgressState& state) {
   std::string line = state.label.empty() ? "" : state.label + " ";
   line += count_text(state) + "  " + time_text(state);
-  if (state.seconds_per_step) line += "  " + format_rate(*state.seconds_per_step);
+  if (state.seconds_per_step) line += "  " + format_rate(*state.seconds_per_step, state.unit);
   for (const auto& figure : state.figures) line += "  " + figure_text(figure);
   return line;
 }
 
 Progress::Progress(ProgressOptions options) : options_(std::move(options)) {
   state_.label = options_.label;
+  state_.unit = options_.unit;
   state_.total = options_.total;
   state_.done = options_.first;
   terminal_ = isatty(options_.fd) == 1;

@@ -21,6 +21,7 @@ struct ProgressState {
   int64_t total = 0;
   double elapsed_s = 0;
   std::optional<double> seconds_per_step = {};  // unknown before the first step is done
+  std::string unit = "step";                    // what is counted, in the singular
   ProgressFigures figures = {};
 };
 
@@ -28,7 +29,7 @@ struct ProgressState {
 std::string format_duration(double seconds);
 
 /// "0.31 s/step", or from ten steps a second on "12.5 steps/s".
-std::string format_rate(double seconds_per_step);
+std::string format_rate(double seconds_per_step, std::string_view unit);
 
 /// A figure in at most 8 columns: "0", "0.812", "12.3", "1234", "1.2e-05", "nan".
 std::string format_figure(double value);
@@ -48,10 +49,11 @@ int display_width(std::string_view text);
 
 struct ProgressOptions {
   std::string label;
-  int64_t total = 0;       // steps in all
-  int64_t first = 0;       // steps that were done before (a resumed run)
-  double log_every_s = 0;  // not on a terminal: a line at most this often; 0 is a line a step
-  int fd = 2;              // standard error, so that standard output stays for results
+  std::string unit = "step";  // what is counted, in the singular
+  int64_t total = 0;          // steps in all
+  int64_t first = 0;          // steps that were done before (a resumed run)
+  double log_every_s = 0;     // not on a terminal: a line at most this often; 0 is a line a step
+  int fd = 2;                 // standard error, so that standard output stays for results
   std::function<double()> clock = {};  // seconds; the steady clock if empty
 };
 

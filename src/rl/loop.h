@@ -50,13 +50,13 @@ struct RlOptions {
   uint64_t rollout_seed = 1;  // of sampling
   uint64_t seed = 1;          // of the problems drawn
   bool allow_truncated_sampling = false;
-  int64_t max_running = 512;              // sequences decoded at once
-  int64_t max_context_len = 1024;         // positions of prompt and response
-  int64_t kv_memory = int64_t{64} << 20;  // bytes
+  int64_t max_running = 512;               // sequences decoded at once
+  int64_t max_context_len = 1024;          // positions of prompt and response
+  int64_t kv_memory = int64_t{256} << 20;  // bytes
 
   // Updates.
   int64_t global_batch_size = 0;  // samples an update; 0: the whole rollout
-  LrSchedule lr;
+  LrSchedule lr;                  // its total_steps is not used: the run knows its updates
   Trainer::Options trainer;
   AdvantageOptions advantages;
   PolicyLossOptions loss;

@@ -1,6 +1,8 @@
 // config.json and generation_config.json: variants that load, and those that are refused.
 #include <gtest/gtest.h>
 
+#include <limits>
+
 #include "io/generation_config.h"
 #include "io/model_config.h"
 #include "test_files.h"
@@ -48,6 +50,27 @@ TEST(ModelConfig, ReadsAPublishedQwen3Moe) {
   EXPECT_EQ(config.eos_token_ids, std::vector<int32_t>{151645});
   EXPECT_EQ(config.bos_token_id, 151643);
   EXPECT_FALSE(config.pad_token_id.has_value());
+}
+
+TEST(ModelConfig, RefusesAbsurdSizesByKeyAndValue) {
+  constexpr int64_t kHuge[] = {100'000'000, 1'000'000'000, (int64_t{1} << 31) - 1, int64_t{1} << 40,
+                               std::numeric_limits<int64_t>::max()};
+  for (const char* key : {"vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers",
+                          "num_attention_heads", "num_key_value_heads", "head_dim",
+                          "moe_intermediate_size", "num_experts"}) {
+    for (const int64_t value : kHuge) {
+      expect_contains(error_with({{key, value}}), fmt::format("{} = {}", key, value));
+    }
+  }
+  // Each of these is possible, not all of them in one model.
+  expect_contains(error_with({{"num_experts", 65536}, {"num_hidden_layers", 4096}}),
+                  "num_experts = 65536 in each of num_hidden_layers = 4096");
+  const std::string total = error_with({{"hidden_size", 1 << 20},
+                                        {"moe_intermediate_size", 1 << 20},
+                                        {"num_experts", 64},
+                                        {"num_hidden_layers", 4096}});
+  expect_contains(total, "hidden_size = 1048576");
+  expect_contains(total, "parameters, more than");
 }
 
 TEST(ModelConfig, RoundTripsThroughAFile) {

@@ -28,9 +28,11 @@ TEST(FormatDuration, PicksTwoUnits) {
 }
 
 TEST(FormatRate, SwitchesUnitForFastSteps) {
-  EXPECT_EQ(format_rate(0.3125), "0.31 s/step");
-  EXPECT_EQ(format_rate(0.08), "12.5 steps/s");
-  EXPECT_EQ(format_rate(0), "? steps/s");
+  EXPECT_EQ(format_rate(0.3125, "step"), "0.31 s/step");
+  EXPECT_EQ(format_rate(0.08, "step"), "12.5 steps/s");
+  EXPECT_EQ(format_rate(0, "step"), "? steps/s");
+  EXPECT_EQ(format_rate(0.3125, "sample"), "0.31 s/sample");
+  EXPECT_EQ(format_rate(0.08, "sample"), "12.5 samples/s");
 }
 
 TEST(FormatFigure, StaysShort) {
