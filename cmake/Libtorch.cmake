@@ -21,3 +21,6 @@ target_include_directories(libtorch SYSTEM INTERFACE
 target_link_directories(libtorch INTERFACE ${QUADS_TORCH_DIR}/lib)
 target_link_libraries(libtorch INTERFACE ${QUADS_TORCH_DIR}/lib/libtorch_cpu.so ${QUADS_TORCH_DIR}/lib/libc10.so)
 target_link_options(libtorch INTERFACE -Wl,-rpath,${QUADS_TORCH_DIR}/lib -Wl,--allow-shlib-undefined)
+
+file(STRINGS ${QUADS_TORCH_DIR}/version.py _version REGEX "^__version__ = ")
+string(REGEX REPLACE ".*'(.*)'.*" "\\1" QUADS_TORCH_VERSION "${_version}")

@@ -9,14 +9,13 @@
 
 #include <memory>
 
-#include "model/blocks.h"
-#include "model/packed_model.h"
+#include "aten/aten_engine.h"
 
 namespace quads {
 
 class AtenModel;
 
-class AtenBlocks : public Blocks {
+class AtenBlocks : public CopyingBlocks {
  public:
   /// `model` must outlive this object and be refreshed. Error if its precision compensates
   /// residuals: that needs the shared kernels. The context's threads each take some sequences, so
@@ -25,8 +24,7 @@ class AtenBlocks : public Blocks {
   AtenBlocks(const kernels::CpuContext& context, const PackedModel& model);
   ~AtenBlocks() override;
 
-  /// Takes over the model's weights; call it after each refresh of the model.
-  void refresh();
+  void refresh() override;
 
   int64_t num_layers() const override;
   int64_t hidden() const override;

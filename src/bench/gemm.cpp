@@ -4,10 +4,10 @@
 #include <limits>
 #include <memory>
 
+#include "aten/aten_engine.h"
 #include "base/aligned_buffer.h"
 #include "base/error.h"
 #include "base/random.h"
-#include "bench/aten_linear.h"
 #include "bench/machine.h"
 #include "kernels/cpu/linear.h"
 
@@ -113,12 +113,13 @@ struct Activations {
 double aten_seconds(const GemmShape& shape, int64_t m, const Bf16* x, int64_t count) {
   AlignedBuffer<Bf16> weights(shape.n * shape.k * count);
   fill_bf16(weights.data(), weights.size());
-  std::vector<AtenLinear> layers;
+  std::vector<std::unique_ptr<LinearLayer>> layers;
   for (int64_t i = 0; i < count; ++i) {
-    layers.emplace_back(weights.data() + i * shape.n * shape.k, shape.n, shape.k, x, m);
+    layers.push_back(
+        aten_engine().make_linear(weights.data() + i * shape.n * shape.k, shape.n, shape.k, x, m));
   }
   size_t next = 0;
-  return median_seconds([&] { layers[next++ % layers.size()].run(); });
+  return median_seconds([&] { layers[next++ % layers.size()]->run(); });
 }
 
 double our_seconds(const CpuContext& context, const Weights& weights, const Operand& operand,
@@ -143,7 +144,7 @@ Result bench_gemm(kernels::CpuRuntime& runtime, const std::vector<GemmShape>& sh
       "y [M, N] = x [M, K] W^T. gflops counts 2 M N K; x_aten: how many times as fast as ATen's "
       "BF16 linear; of_bandwidth: weight bytes read, as a share of what the memory gives.";
   result.machine = {{"threads", runtime.num_threads()}, {"read_gb_s", bandwidth / 1e9}};
-  AtenLinear::set_num_threads(runtime.num_threads());
+  aten_engine().set_num_threads(runtime.num_threads());
   constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
   for (const GemmShape& shape : shapes) {
     for (int64_t m : rows) {

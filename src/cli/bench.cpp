@@ -16,6 +16,10 @@ struct Common {
     json.add(command);
     runtime.add(command);
   }
+  std::unique_ptr<kernels::CpuRuntime> make_runtime() const {
+    json.require_writable();
+    return runtime.make();
+  }
   void write(const bench::Result& result) const {
     json.write(bench::result_table(result), bench::result_json(result));
   }
@@ -41,7 +45,7 @@ void add_gemm(CLI::App* bench) {
   o->common.add(command);
   command->add_option("--m", o->rows, "rows of activations")->capture_default_str()->delimiter(',');
   command->callback([o] {
-    const auto runtime = o->common.runtime.make();
+    const auto runtime = o->common.make_runtime();
     o->common.write(bench::bench_gemm(
         *runtime, {{1536, 2048, true}, {2048, 768, true}, {128, 128, false}, {64, 128, false}},
         o->rows));
@@ -74,7 +78,7 @@ void add_rollout_bench(CLI::App* bench) {
       rollout.batches =
           rollout.shape == "demo" ? std::vector<int64_t>{512} : std::vector<int64_t>{1, 8, 64};
     }
-    const auto runtime = o->common.runtime.make();
+    const auto runtime = o->common.make_runtime();
     o->common.write(bench::bench_rollout(*runtime, rollout));
   });
 }
@@ -98,7 +102,7 @@ void add_train_bench(CLI::App* bench) {
       ->capture_default_str()
       ->check(CLI::PositiveNumber);
   command->callback([o] {
-    const auto runtime = o->common.runtime.make();
+    const auto runtime = o->common.make_runtime();
     o->common.write(bench::bench_train(*runtime, o->train));
   });
 }
@@ -115,7 +119,7 @@ void add_sync_bench(CLI::App* bench) {
   command->add_option("--model-shape", o->shape, "demo, or 1b")->capture_default_str();
   o->precisions.add(command, {"bf16", "fp8", "w4a16", "nvfp4-rac50"});
   command->callback([o] {
-    const auto runtime = o->common.runtime.make();
+    const auto runtime = o->common.make_runtime();
     o->common.write(bench::bench_sync(*runtime, o->shape, precisions_of(o->precisions)));
   });
 }

@@ -249,7 +249,7 @@ Rac RacOptions::make(double default_ratio) const {
 }
 
 void TaskOptions::add(CLI::App* command) {
-  command->add_option("--task", name, "built-in task: multiply")->capture_default_str();
+  command->add_option("--task", name, "built-in task: " + task_help())->capture_default_str();
   command->add_option("--task-option", options, "option of the task, KEY=VALUE; repeatable");
   command->add_option("--prompt-data", prompt_data,
                       "JSONL with prompts and labels instead of a built-in task");
@@ -304,5 +304,7 @@ const std::atomic<bool>& stop_requested() {
   (void)installed;
   return g_stop;
 }
+
+bool was_stopped() { return g_stop; }
 
 }  // namespace quads::cli

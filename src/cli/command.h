@@ -87,7 +87,9 @@ struct LoadedModel {
 };
 LoadedModel load_model(const std::filesystem::path& directory, bool require_tokenizer = true);
 
-/// Set by SIGINT and SIGTERM; a second signal ends the program at once.
+/// Set by SIGINT and SIGTERM from the first call on; a second signal ends the program at once.
 const std::atomic<bool>& stop_requested();
+/// Whether one of them has come: the error that a command then ends with is an interruption.
+bool was_stopped();
 
 }  // namespace quads::cli

@@ -5,6 +5,7 @@
 #include "cli/command.h"
 #include "compare/child_process.h"
 #include "compare/run_all.h"
+#include "io/output_lock.h"
 #include "report/html_report.h"
 #include "report/plain_table.h"
 #include "report/svg_report.h"
@@ -50,6 +51,8 @@ void run(const Options& o) {
   plan.common_arguments.insert(plan.common_arguments.end(), o.train_flags.begin(),
                                o.train_flags.end());
   const std::vector<PlannedRun> runs = plan_runs(plan);
+  std::filesystem::create_directories(o.out);
+  const OutputLock lock = OutputLock::inside(o.out);
   const std::atomic<bool>& stop = stop_requested();
   const int jobs = o.jobs > 0 ? o.jobs : std::max(1, available_cores() / o.threads_per_run);
   const std::vector<RunFailure> failures = run_all(

@@ -1,10 +1,11 @@
 // quads diagnose: where the gap between rollout and trainer comes from.
-#include "aten/aten_blocks.h"
+#include "aten/aten_engine.h"
 #include "base/error.h"
 #include "cli/generation_options.h"
 #include "diagnose/diagnosis_report.h"
 #include "eval/evaluation.h"
 #include "eval/prompt_file.h"
+#include "io/atomic_file.h"
 
 namespace quads::cli {
 namespace {
@@ -36,21 +37,27 @@ std::vector<Request> requests_of(const Options& o, const LoadedModel& model) {
 }
 
 void run(const Options& o) {
+  stop_requested();
+  if (!o.per_token.empty()) require_writable_target(o.per_token);
+  o.json.require_writable();
   const LoadedModel model = load_model(o.model, false);
   const auto runtime = o.runtime.make();
   DiagnosisOptions options;
   options.scope = o.scope.make(model.parameters->config());
   options.rac = o.rac.make(.5);
   options.requests = requests_of(o, model);
+  for (const Request& request : options.requests) {
+    require_positions(model.parameters->config(), std::ssize(request.prompt),
+                      o.generation.max_response_len,
+                      fmt::format("prompt {}", request.prompt_index));
+  }
   options.sampling = o.generation.make(model.stop_tokens);
   options.engine = {.max_running = o.generation.max_running,
                     .max_context = context_of(options.requests, o.generation.max_response_len),
                     .kv_memory_bytes = o.generation.kv_memory};
   if (o.trainer_kernels == "aten") {
     options.trainer_blocks = [&](const PackedModel& packed) {
-      auto blocks = std::make_unique<AtenBlocks>(runtime->context(), packed);
-      blocks->refresh();
-      return blocks;
+      return aten_engine().make_blocks(runtime->context(), packed);
     };
   }
   const Diagnosis diagnosis = diagnose(*runtime, *model.parameters, options);

@@ -2,6 +2,8 @@
 #include "base/error.h"
 #include "cli/generation_options.h"
 #include "eval/evaluation.h"
+#include "io/atomic_file.h"
+#include "io/output_lock.h"
 #include "report/progress.h"
 
 namespace quads::cli {
@@ -26,17 +28,28 @@ void run(const Options& o) {
           "--k", fmt::format("{} is not in 1..{}, the samples a prompt", k, o.n_samples));
     }
   }
+  stop_requested();
+  if (!o.out.empty()) require_writable_target(o.out);
+  o.json.require_writable();
   const std::vector<NamedPrecision> precisions = o.precisions.make();
   const LoadedModel model = load_model(o.model);
   const std::unique_ptr<Task> task = o.task.make();
   const EvaluationSet set = evaluation_set(*task, *model.tokenizer, o.problems, o.n_samples);
+  for (const Request& request : set.requests) {
+    require_positions(model.parameters->config(), std::ssize(request.prompt),
+                      o.generation.max_response_len,
+                      fmt::format("problem {}", request.prompt_index));
+  }
+  std::optional<OutputLock> lock;
+  if (!o.out.empty()) lock.emplace(OutputLock::beside(o.out));
+  const std::optional<RacMasks> masks = checkpoint_masks(o.model, *model.parameters);
   const auto runtime = o.runtime.make();
   std::vector<Evaluation> evaluations;
   for (const NamedPrecision& precision : precisions) {
     GenerateOptions options = o.generation.make(model.stop_tokens);
-    const auto generator =
-        make_generator(*runtime, *model.parameters, precision, o.precisions, o.generation,
-                       set.requests, context_of(set.requests, options.max_new_tokens), options);
+    const auto generator = make_generator(
+        *runtime, *model.parameters, precision, o.precisions, o.generation, set.requests,
+        context_of(set.requests, options.max_new_tokens), options, masks);
     Progress progress({.label = precision.name,
                        .unit = "sample",
                        .total = std::ssize(set.problems) * o.n_samples,

@@ -1,16 +1,20 @@
 #include "cli/generation_options.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <cstdio>
 
 #include "base/error.h"
 #include "io/atomic_file.h"
+#include "trainer/masks_file.h"
 
 namespace quads::cli {
 namespace {
 
+constexpr std::string_view kRac = "nvfp4-rac";
+
 NamedPrecision parse_named(const std::string& text, const RacOptions& rac) {
-  constexpr std::string_view kRac = "nvfp4-rac";
   if (text == "fp32") return {text, std::nullopt};
   if (!text.starts_with(kRac)) return {text, parse_precision(text, {})};
   RacOptions options = rac;
@@ -35,7 +39,16 @@ void PrecisionOptions::add(CLI::App* command, const std::vector<std::string>& de
 
 std::vector<NamedPrecision> PrecisionOptions::make() const {
   std::vector<NamedPrecision> result;
-  for (const std::string& name : names) result.push_back(parse_named(name, rac));
+  bool takes_ratio = rac.ratio.empty();
+  for (const std::string& name : names) {
+    takes_ratio |= name == kRac;
+    result.push_back(parse_named(name, rac));
+  }
+  if (!takes_ratio) {
+    throw CLI::ValidationError(
+        "--rac-ratio", fmt::format("{} is for --precision nvfp4-rac; {} has no ratio to be set",
+                                   rac.ratio, fmt::join(names, ", ")));
+  }
   return result;
 }
 
@@ -77,22 +90,44 @@ GenerateOptions GenerationOptions::make(std::vector<int32_t> stop_tokens) const 
 std::unique_ptr<Generator> make_generator(
     kernels::CpuRuntime& runtime, const Parameters& parameters, const NamedPrecision& precision,
     const PrecisionOptions& precisions, const GenerationOptions& generation,
-    std::span<const Request> requests, int64_t max_context, const GenerateOptions& options) {
+    std::span<const Request> requests, int64_t max_context, const GenerateOptions& options,
+    const std::optional<RacMasks>& checkpoint_masks) {
   if (!precision.precision) {
     return std::make_unique<ReferenceGenerator>(runtime, parameters, max_context);
   }
-  const GeneratorOptions engine{
-      .precision = *precision.precision,
-      .scope = precisions.scope_of(*precision.precision, parameters.config()),
-      .max_running = generation.max_running,
-      .max_context = max_context,
-      .kv_memory_bytes = generation.kv_memory};
+  GeneratorOptions engine{.precision = *precision.precision,
+                          .scope = precisions.scope_of(*precision.precision, parameters.config()),
+                          .max_running = generation.max_running,
+                          .max_context = max_context,
+                          .kv_memory_bytes = generation.kv_memory};
+  const bool samples_masks = engine.precision.rac.ratio > 0 && engine.precision.rac.ratio < 1;
+  if (samples_masks) engine.masks = checkpoint_masks;
   constexpr size_t kCalibrationPrompts = 64;
   std::vector<Request> calibration;
   for (const Request& request : requests.first(std::min(requests.size(), kCalibrationPrompts))) {
     calibration.push_back({.prompt_index = std::ssize(calibration), .prompt = request.prompt});
   }
-  return std::make_unique<EngineGenerator>(runtime, parameters, engine, calibration, options);
+  auto generator =
+      std::make_unique<EngineGenerator>(runtime, parameters, engine, calibration, options);
+  if (engine.masks) {
+    std::fprintf(
+        stderr,
+        generator->has_given_masks()
+            ? "%s: under the checkpoint's compensation masks\n"
+            : "%s: the checkpoint's compensation masks are for another share or scope; new "
+              "ones are made by sampling\n",
+        precision.name.c_str());
+  }
+  return generator;
+}
+
+std::optional<RacMasks> checkpoint_masks(const std::filesystem::path& model,
+                                         const Parameters& parameters) {
+  const std::filesystem::path file = masks_file(model);
+  if (!std::filesystem::exists(file)) return std::nullopt;
+  RacMasks masks = load_masks(file, parameters.config().num_hidden_layers);
+  if (masks.masks.empty()) return std::nullopt;
+  return masks;
 }
 
 void JsonOption::add(CLI::App* command) {
@@ -102,6 +137,10 @@ void JsonOption::add(CLI::App* command) {
                        "write JSON to this file; without a file, print it instead of the table")
           ->expected(0, 1)
           ->type_name("[FILE]");
+}
+
+void JsonOption::require_writable() const {
+  if (!path.empty()) require_writable_target(path);
 }
 
 void JsonOption::write(const std::string& table, const std::string& json) const {

@@ -43,17 +43,25 @@ struct GenerationOptions {
 };
 
 /// The generator for a precision; where it compensates, its masks are made by sampling the first
-/// prompts of `requests` once each, as `options` says. No sequence is longer than `max_context`.
+/// prompts of `requests` once each, as `options` says, or those of a checkpoint that fit. No
+/// sequence is longer than `max_context`.
 std::unique_ptr<Generator> make_generator(
     kernels::CpuRuntime& runtime, const Parameters& parameters, const NamedPrecision& precision,
     const PrecisionOptions& precisions, const GenerationOptions& generation,
-    std::span<const Request> requests, int64_t max_context, const GenerateOptions& options);
+    std::span<const Request> requests, int64_t max_context, const GenerateOptions& options,
+    const std::optional<RacMasks>& checkpoint_masks);
+
+/// The masks that quads train left in the checkpoint `model`, if it is one and has some.
+std::optional<RacMasks> checkpoint_masks(const std::filesystem::path& model,
+                                         const Parameters& parameters);
 
 /// --json [FILE]: where to write JSON; without FILE it takes the place of the table.
 struct JsonOption {
   std::string path;
   const CLI::Option* option = nullptr;
   void add(CLI::App* command);
+  /// Error unless `write` can write, before anything is computed for it.
+  void require_writable() const;
   /// Prints `table`, and writes `json` where it was asked for.
   void write(const std::string& table, const std::string& json) const;
 };

@@ -5,7 +5,6 @@
 
 #include <fstream>
 
-#include "bench/aten_linear.h"
 #include "cli/generation_options.h"
 
 namespace quads::cli {
@@ -48,7 +47,7 @@ OrderedJson collect(const RuntimeOptions& options) {
                                 NLOHMANN_JSON_VERSION_PATCH)},
       {"protobuf", google::protobuf::internal::VersionString(GOOGLE_PROTOBUF_VERSION)},
       {"toml++", version(TOML_LIB_MAJOR, TOML_LIB_MINOR, TOML_LIB_PATCH)},
-      {"torch", bench::torch_version()}};
+      {"torch", QUADS_TORCH_VERSION}};
   return info;
 }
 

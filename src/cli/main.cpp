@@ -1,6 +1,9 @@
 // The command line: subcommands, and errors turned into one line and an exit code.
 
+#include <cerrno>
+#include <csignal>
 #include <cstdio>
+#include <cstring>
 #include <new>
 
 #include "base/error.h"
@@ -15,6 +18,15 @@ std::string usage_error(const CLI::Error& error) {
   if (at == std::string::npos) return text;
   return fmt::format("{} is given {} times: give it once", text.substr(0, at),
                      text.substr(text.rfind(' ') + 1));
+}
+
+// False, after saying so, if standard output did not take everything; a closed pipe is no error.
+bool flush_output() {
+  errno = 0;
+  const bool written = std::fflush(stdout) == 0 && std::ferror(stdout) == 0;
+  if (written || errno == EPIPE || errno == 0) return true;
+  std::fprintf(stderr, "quads: standard output: %s\n", std::strerror(errno));
+  return false;
 }
 
 }  // namespace
@@ -33,10 +45,13 @@ int main(int argc, char** argv) {
   quads::cli::add_report(app);
   quads::cli::add_bench(app);
   quads::cli::add_info(app);
-  constexpr int kFailed = 1, kUsage = 2;
+  // Errors of write() instead: a reader that has seen enough, a limit on the size of files.
+  std::signal(SIGPIPE, SIG_IGN);
+  std::signal(SIGXFSZ, SIG_IGN);
+  constexpr int kFailed = 1, kUsage = 2, kInterrupted = 130;
   try {
     app.parse(argc, argv);
-    return 0;
+    return flush_output() ? 0 : kFailed;
   } catch (const CLI::Success& done) {
     return app.exit(done);  // --help, --version
   } catch (const CLI::Error& error) {
@@ -47,5 +62,5 @@ int main(int argc, char** argv) {
   } catch (const std::exception& error) {
     std::fprintf(stderr, "quads: %s\n", error.what());
   }
-  return kFailed;
+  return quads::cli::was_stopped() ? kInterrupted : kFailed;
 }

@@ -5,10 +5,11 @@
 #include "cli/command.h"
 #include "io/atomic_dir.h"
 #include "io/atomic_file.h"
-#include "tokenizer/character_tokenizer.h"
-#include "io/generation_config.h"
+#include "io/output_lock.h"
 #include "report/jsonl_sink.h"
 #include "rl/supervised.h"
+#include "tokenizer/character_tokenizer.h"
+#include "tokenizer/text_files.h"
 
 namespace quads::cli {
 namespace {
@@ -63,23 +64,21 @@ void run(const CLI::App& command, const Options& options) {
   training.lr.decay = parse_name<LrDecay>("--lr-decay", options.lr_decay);
   training.lr.total_steps = training.num_steps;
 
+  const std::atomic<bool>& stop = stop_requested();
+  const OutputLock lock = OutputLock::beside(options.out);
   AtomicDir out(options.out);
   write_file_atomically(out.path() / "pretrain.toml", resolved_config(command, {"out"}));
   JsonlSink metrics(out.path() / "pretrain_metrics.jsonl");
   const auto runtime = options.runtime.make();
   {
     Progress progress({.label = "pretrain", .total = training.num_steps, .log_every_s = 10});
-    const int64_t done = train_supervised(*runtime, parameters, *task, tokenizer, training, metrics,
-                                          progress, stop_requested());
+    const int64_t done =
+        train_supervised(*runtime, parameters, *task, tokenizer, training, metrics, progress, stop);
     require(done == training.num_steps, "stopped at step {} of {}: no base was written", done,
             training.num_steps);
   }
   save_parameters(parameters, out.path());
-  tokenizer.save(out.path());
-  GenerationConfig generation;
-  generation.eos_token_ids = config.eos_token_ids;
-  generation.pad_token_id = config.pad_token_id;
-  save_generation_config(generation, out.path());
+  save_text_files(tokenizer, config.eos_token_ids, config, out.path());
   out.commit();
   std::printf("base model in %s\n", options.out.c_str());
 }

@@ -2,6 +2,7 @@
 #include <cstdio>
 
 #include "cli/command.h"
+#include "io/atomic_file.h"
 #include "report/html_report.h"
 #include "report/plain_table.h"
 #include "report/svg_report.h"
@@ -15,6 +16,7 @@ struct Options {
 };
 
 void run(const Options& o) {
+  require_writable_target(o.out);
   const std::vector<RunGroup> groups = load_runs({o.runs.begin(), o.runs.end()});
   const bool picture = std::filesystem::path(o.out).extension() == ".svg";
   picture ? write_svg(o.out, groups) : write_html_report(o.out, groups);

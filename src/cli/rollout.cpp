@@ -7,6 +7,7 @@
 #include "cli/generation_options.h"
 #include "eval/sample_file.h"
 #include "io/atomic_file.h"
+#include "io/output_lock.h"
 #include "report/progress.h"
 
 namespace quads::cli {
@@ -52,6 +53,7 @@ Work plan(const std::vector<PromptLine>& lines, int32_t n_samples) {
 }
 
 void run(const Options& o) {
+  const std::atomic<bool>& stop = stop_requested();
   const std::vector<NamedPrecision> precisions = o.precisions.make();
   if (precisions.size() != 1) {
     throw CLI::ValidationError("--precision", "one precision is expected");
@@ -59,9 +61,15 @@ void run(const Options& o) {
   const LoadedModel model = load_model(o.model, false);
   const Tokenizer* tokenizer = model.tokenizer.get();
   const std::vector<PromptLine> lines = read_prompts(o.prompts, tokenizer);
+  for (const PromptLine& line : lines) {
+    require_positions(model.parameters->config(), std::ssize(line.tokens),
+                      line.response ? std::ssize(*line.response) : o.generation.max_response_len,
+                      line.where);
+  }
   std::error_code unequal;  // one that is not there is not the same
   require(!std::filesystem::equivalent(o.prompts, o.out, unequal),
           "--out {}: would overwrite the prompts", o.out);
+  const OutputLock lock = OutputLock::beside(o.out);
   std::unique_ptr<Task> task;
   if (!o.task.empty()) {
     task = TaskOptions{.name = o.task, .options = o.task_options}.make();
@@ -79,8 +87,9 @@ void run(const Options& o) {
   }
   GenerationOptions generation = o.generation;
   if (o.stream) generation.max_running = 1;  // one response after the other, readable
-  const auto generator = make_generator(*runtime, *model.parameters, precisions[0], o.precisions,
-                                        generation, prompts, max_context, options);
+  const auto generator =
+      make_generator(*runtime, *model.parameters, precisions[0], o.precisions, generation, prompts,
+                     max_context, options, checkpoint_masks(o.model, *model.parameters));
 
   AtomicFile out(o.out);
   const std::string stop = tokenizer && !model.stop_tokens.empty()
@@ -97,7 +106,8 @@ void run(const Options& o) {
   };
 
   int64_t finished = 0;
-  const int64_t wanted = std::ssize(work.requests) * o.n_samples;
+  const int64_t sampled = std::ssize(work.requests) * o.n_samples;
+  const int64_t wanted = sampled + std::ssize(work.scored);
   if (!work.requests.empty()) {
     std::optional<Progress> progress;
     std::unique_ptr<TokenStream> text;  // of the one response that is being generated
@@ -116,7 +126,7 @@ void run(const Options& o) {
       };
     } else {
       progress.emplace(ProgressOptions{
-          .label = "rollout", .unit = "sample", .total = wanted, .log_every_s = 10});
+          .label = "rollout", .unit = "sample", .total = sampled, .log_every_s = 10});
       options.on_finished = [&progress, done = int64_t{0}](const Sample& sample) mutable {
         if (sample.finish != FinishReason::kCancelled) progress->update(++done);
       };
@@ -128,11 +138,17 @@ void run(const Options& o) {
       ++finished;
     }
   }
-  const std::vector<std::vector<float>> logprobs =
-      generator->score(work.scored, o.generation.temperature);
-  for (size_t i = 0; i < work.scored.size(); ++i) {
+  constexpr size_t kScoredAtOnce = 256;  // between looks at `stop`
+  std::vector<std::vector<float>> logprobs;
+  for (size_t i = 0; i < work.scored.size() && !(stop && i % kScoredAtOnce == 0); ++i) {
+    if (i % kScoredAtOnce == 0) {
+      const std::span<const Sample> rest = std::span(work.scored).subspan(i);
+      logprobs = generator->score(rest.first(std::min(rest.size(), kScoredAtOnce)),
+                                  o.generation.temperature);
+    }
     Sample& sample = work.scored[i];
-    sample.logprobs = logprobs[i];
+    sample.logprobs = logprobs[i % kScoredAtOnce];
+    ++finished;
     const bool stopped =
         !sample.response.empty() &&
         std::ranges::find(model.stop_tokens, sample.response.back()) != model.stop_tokens.end();

@@ -1,10 +1,11 @@
 // quads train: reinforcement learning under a recipe.
 #include <cstdio>
 
-#include "aten/aten_blocks.h"
+#include "aten/aten_engine.h"
 #include "base/error.h"
 #include "cli/command.h"
 #include "io/atomic_file.h"
+#include "io/output_lock.h"
 #include "rl/loop.h"
 
 namespace quads::cli {
@@ -67,7 +68,7 @@ RlRun::ForeignBlocks make_aten_blocks(const Parameters& parameters, const Precis
                                       const kernels::CpuContext& context) {
   const auto model = std::make_shared<PackedModel>(
       parameters, PackedModel::Options{.precision = precision, .scope = scope});
-  auto blocks = std::make_unique<AtenBlocks>(context, *model);
+  std::unique_ptr<CopyingBlocks> blocks = aten_engine().make_blocks(context, *model);
   auto refresh = [model, blocks = blocks.get(), context] {
     model->refresh(context, {});
     blocks->refresh();
@@ -76,6 +77,7 @@ RlRun::ForeignBlocks make_aten_blocks(const Parameters& parameters, const Precis
 }
 
 void run(const CLI::App& command, const Options& o) {
+  const std::atomic<bool>& stop = stop_requested();
   const std::filesystem::path out = o.out;
   // An empty file is what a run leaves that failed in its first step: nothing to continue.
   const std::filesystem::path metrics = out / "metrics.jsonl";
@@ -92,18 +94,24 @@ void run(const CLI::App& command, const Options& o) {
   };
   RlRun loop(*runtime, *model.parameters, *task, *model.tokenizer, model.stop_tokens, rl, aten);
   std::filesystem::create_directories(out);
-  if (o.resume) loop.resume(out);
+  const OutputLock lock = OutputLock::inside(out);
+  if (o.resume && !loop.resume(out)) {
+    std::fprintf(stderr, "nothing to resume in %s, starting from step 0\n", o.out.c_str());
+  }
+  if (loop.step() >= rl.num_rollout) {
+    std::fprintf(stderr, "already at step %lld of %lld; nothing to do\n",
+                 static_cast<long long>(loop.step()), static_cast<long long>(rl.num_rollout));
+    return;
+  }
   write_file_atomically(out / "config.toml", resolved_config(command, {"resume"}));
   const int64_t first = loop.step();
   {
     Progress progress(
         {.label = rl.recipe.name, .total = rl.num_rollout, .first = first, .log_every_s = 10});
-    loop.run(out, stop_requested(), progress);
+    loop.run(out, stop, progress);
   }
-  if (loop.step() < rl.num_rollout) {
-    std::printf("stopped after step %lld of %lld; continue with --resume\n",
-                static_cast<long long>(loop.step()), static_cast<long long>(rl.num_rollout));
-  }
+  require(loop.step() == rl.num_rollout, "stopped after step {} of {}; continue with --resume",
+          loop.step(), rl.num_rollout);
 }
 
 }  // namespace
@@ -141,7 +149,8 @@ void add_train(CLI::App& app) {
   number("--rollout-batch-size", rl.rollout_batch_size, "prompts a step");
   number("--n-samples-per-prompt", rl.n_samples_per_prompt, "responses a prompt");
   number("--rollout-max-response-len", rl.max_response_len, "longest response, tokens");
-  number("--rollout-max-context-len", rl.max_context_len, "longest prompt and response, tokens");
+  number("--rollout-max-context-len", rl.max_context_len,
+         "longest prompt and response, tokens; 0: the model's, at most 4096");
   number("--rollout-temperature", rl.sampling.temperature, "sampling temperature");
   number("--rollout-top-p", rl.sampling.top_p, "nucleus sampling; 1 is off");
   number("--rollout-top-k", rl.sampling.top_k, "top-k sampling; 0 is off");

@@ -169,6 +169,10 @@ std::vector<RunFailure> run_all(const std::vector<PlannedRun>& runs, const RunAl
       if (!status) continue;
       const PlannedRun& run = runs[child.run];
       overview.finished(child.run);
+      if (stop && (*status == 0 || *status == options.stopped_status)) {
+        finished += run_progress(run.directory).finished();
+        continue;
+      }
       if (*status == 0) {
         ++finished;
         continue;

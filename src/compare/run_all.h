@@ -16,6 +16,7 @@ struct RunAllOptions {
   std::filesystem::path program;  // quads
   int jobs = 1;                   // processes at a time
   int threads_per_run = 1;
+  int stopped_status = 130;  // a run's exit status after SIGTERM
 };
 
 struct RunFailure {

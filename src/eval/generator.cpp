@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/error.h"
 #include "rollout/rac_calibration.h"
 
 namespace quads {
@@ -16,8 +17,9 @@ EngineGenerator::EngineGenerator(kernels::CpuRuntime& runtime, const Parameters&
               {.max_running = options.max_running,
                .max_context = options.max_context,
                .kv_memory_bytes = options.kv_memory_bytes}) {
-  if (options.precision.rac.ratio == 1.0) {
-    masks_ = full_masks(model_);
+  if (options.masks && masks_fit(*options.masks, model_)) {
+    has_given_masks_ = true;
+    masks_ = *options.masks;
     model_.refresh(runtime.context(), masks_);
     return;
   }
@@ -26,6 +28,14 @@ EngineGenerator::EngineGenerator(kernels::CpuRuntime& runtime, const Parameters&
   quiet.on_finished = nullptr;
   quiet.record_routing = false;
   masks_ = calibrate_masks(engine_, calibration, quiet);
+}
+
+void require_positions(const ModelConfig& config, int64_t prompt_tokens, int64_t response_tokens,
+                       const std::string& where) {
+  require(response_tokens <= config.max_position_embeddings - prompt_tokens,
+          "{}: the prompt's {} tokens and a response of up to {} are more than the model's "
+          "max_position_embeddings = {}",
+          where, prompt_tokens, response_tokens, config.max_position_embeddings);
 }
 
 int64_t context_of(std::span<const Request> requests, int64_t max_new_tokens) {

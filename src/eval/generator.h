@@ -4,6 +4,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "rollout/engine.h"
@@ -44,13 +45,15 @@ struct GeneratorOptions {
   int64_t max_context = 0;    // positions of the longest prompt with its response
   int64_t kv_memory_bytes = int64_t{64} << 20;
   const PackedModel* share = nullptr;  // as in PackedModel::Options
+  std::optional<RacMasks> masks = {};  // taken if they fit, instead of a calibration
 };
 
 /// A model packed under a precision, with an engine on it.
 class EngineGenerator : public Generator {
  public:
   /// `parameters` and `runtime` must outlive this object. Where the precision compensates a share
-  /// of the channels, the masks are made by sampling `calibration` as `sampling` says.
+  /// of the channels and no masks are given, they are made by sampling `calibration` as `sampling`
+  /// says.
   EngineGenerator(kernels::CpuRuntime& runtime, const Parameters& parameters,
                   const GeneratorOptions& options, std::span<const Request> calibration,
                   const GenerateOptions& sampling);
@@ -65,11 +68,14 @@ class EngineGenerator : public Generator {
   }
   PackedModel& model() { return model_; }
   const RacMasks& masks() const { return masks_; }
+  /// Whether those are the options'.
+  bool has_given_masks() const { return has_given_masks_; }
 
  private:
   PackedModel model_;
   Engine engine_;
   RacMasks masks_;
+  bool has_given_masks_ = false;
 };
 
 /// Samples from reference_logits with the engine's draws: slow (every token computes its whole
@@ -91,6 +97,11 @@ class ReferenceGenerator : public Generator {
   const Parameters& parameters_;
   int64_t max_context_;
 };
+
+/// Error, beginning with `where`, if a prompt with the longest response is longer than the model's
+/// max_position_embeddings.
+void require_positions(const ModelConfig& config, int64_t prompt_tokens, int64_t response_tokens,
+                       const std::string& where);
 
 /// Positions that the longest of the requests needs with a response of `max_new_tokens`.
 int64_t context_of(std::span<const Request> requests, int64_t max_new_tokens);

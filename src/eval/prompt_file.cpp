@@ -33,7 +33,8 @@ std::vector<PromptLine> read_prompts(const std::filesystem::path& path,
       line.tokens = *std::move(tokens);
       line.from_tokens = true;
     } else {
-      require(!line.prompt.empty(), "{}: neither 'prompt' nor 'prompt_tokens' is there", where);
+      require(json.contains("prompt"), "{}: neither 'prompt' nor 'prompt_tokens' is there", where);
+      require(!line.prompt.empty(), "{}: 'prompt' is empty: it needs at least one token", where);
       require(tokenizer != nullptr,
               "{}: the model has no tokenizer.json, so 'prompt_tokens' is needed", where);
       try {
@@ -42,7 +43,7 @@ std::vector<PromptLine> read_prompts(const std::filesystem::path& path,
         fail("{}: 'prompt': {}", where, error.what());
       }
     }
-    require(!line.tokens.empty(), "{}: the prompt is empty", where);
+    require(!line.tokens.empty(), "{}: the prompt is empty: it needs at least one token", where);
     lines.push_back(std::move(line));
   });
   require(!lines.empty(), "{}: no prompts in it", path.string());

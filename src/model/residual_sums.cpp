@@ -73,4 +73,15 @@ double covered_energy(const std::vector<std::vector<int64_t>>& totals, const Rac
   return all > 0.0 ? covered / all : 1.0;
 }
 
+bool masks_fit(const RacMasks& masks, const PackedModel& model) {
+  // Sums that are all alike select as many units as any others.
+  std::vector<std::vector<int64_t>> sums;
+  for (const std::vector<uint8_t>& full : full_masks(model).masks) sums.emplace_back(full.size());
+  const RacMasks wanted = select_masks(sums, model.precision().rac);
+  return std::ranges::equal(
+      masks.masks, wanted.masks, [](const std::vector<uint8_t>& a, const std::vector<uint8_t>& b) {
+        return a.size() == b.size() && std::ranges::count(a, 0) == std::ranges::count(b, 0);
+      });
+}
+
 }  // namespace quads

@@ -38,6 +38,10 @@ RacMasks select_masks(const std::vector<std::vector<int64_t>>& totals, const Rac
 /// Masks that select everything at every quantised site of `model`.
 RacMasks full_masks(const PackedModel& model);
 
+/// Whether `masks` could have been made for `model`: a mask of the right length, with the share of
+/// the model's compensation selected, at each of its quantised sites and at no others.
+bool masks_fit(const RacMasks& masks, const PackedModel& model);
+
 /// The share of the residual that the masks cover, over all sites, in [0, 1].
 double covered_energy(const std::vector<std::vector<int64_t>>& totals, const RacMasks& masks);
 

@@ -5,8 +5,8 @@
 #include <cmath>
 
 #include "base/error.h"
-#include "io/generation_config.h"
 #include "io/jsonl_writer.h"
+#include "tokenizer/text_files.h"
 #include "report/jsonl_sink.h"
 #include "report/tensorboard_sink.h"
 #include "rl/gap.h"
@@ -41,8 +41,28 @@ TrainSequence sequence_of(const std::vector<int32_t>& tokens, const Sample& samp
       .routing = replay ? std::span<const int32_t>(sample.routing) : std::span<const int32_t>()};
 }
 
+// Positions of a sequence that are provided for where no number is asked for.
+constexpr int64_t kLongestDefaultContext = 4096;
+
+int64_t max_context(const RlOptions& o, const ModelConfig& model) {
+  if (o.max_context_len > 0) return o.max_context_len;
+  return std::min(model.max_position_embeddings, kLongestDefaultContext);
+}
+
+int64_t samples_of(const RlOptions& o) { return o.rollout_batch_size * o.n_samples_per_prompt; }
+
+int64_t total_updates(const RlOptions& o) {
+  return o.num_rollout * (o.global_batch_size > 0 ? samples_of(o) / o.global_batch_size : 1);
+}
+
+LrSchedule schedule_of(const RlOptions& o) {
+  LrSchedule schedule = o.lr;
+  schedule.total_steps = total_updates(o);
+  return schedule;
+}
+
 // Everything that can be known to be wrong before the first rollout.
-void check(const RlOptions& o) {
+void check(const RlOptions& o, const ModelConfig& model) {
   const bool shared = o.trainer_kernels == TrainerKernels::kShared;
   require(shared || o.recipe.trainer.rac.ratio == 0,
           "recipe {}: a trainer that replays residual compensation needs --trainer-kernels shared",
@@ -50,10 +70,11 @@ void check(const RlOptions& o) {
   const auto at_least = [](int64_t least, const char* option, int64_t value) {
     require(value >= least, "{} is {}, expected at least {}", option, value, least);
   };
-  at_least(0, "--num-rollout", o.num_rollout);
+  at_least(1, "--num-rollout", o.num_rollout);
   at_least(1, "--rollout-batch-size", o.rollout_batch_size);
   at_least(1, "--n-samples-per-prompt", o.n_samples_per_prompt);
   at_least(1, "--rollout-max-response-len", o.max_response_len);
+  at_least(0, "--rollout-max-context-len", o.max_context_len);
   at_least(0, "--global-batch-size", o.global_batch_size);
   at_least(1, "--max-tokens-per-batch", o.trainer.max_tokens);
   at_least(1, "--dynamic-sampling-max-rounds", o.dynamic_sampling_max_rounds);
@@ -64,12 +85,25 @@ void check(const RlOptions& o) {
   at_least(0, "--save-interval", o.save_interval);
   at_least(0, "--keep-checkpoints", o.keep_checkpoints);
   at_least(0, "--log-samples", o.log_samples);
-  const int64_t samples = o.rollout_batch_size * o.n_samples_per_prompt;
+  const int64_t samples = samples_of(o);
   if (o.global_batch_size > 0) {
-    require(samples % o.global_batch_size == 0 && o.global_batch_size % o.n_samples_per_prompt == 0,
-            "--global-batch-size {} must divide the rollout's {} samples into whole groups of {}",
-            o.global_batch_size, samples, o.n_samples_per_prompt);
+    require(samples % o.global_batch_size == 0,
+            "--global-batch-size {} does not divide the rollout's {} samples "
+            "(--rollout-batch-size {} times --n-samples-per-prompt {})",
+            o.global_batch_size, samples, o.rollout_batch_size, o.n_samples_per_prompt);
+    require(o.global_batch_size % o.n_samples_per_prompt == 0,
+            "--global-batch-size {} cuts groups apart: it must be a multiple of "
+            "--n-samples-per-prompt {}",
+            o.global_batch_size, o.n_samples_per_prompt);
   }
+  require(o.max_context_len <= model.max_position_embeddings,
+          "--rollout-max-context-len {} is more than the model's max_position_embeddings = {}",
+          o.max_context_len, model.max_position_embeddings);
+  const int64_t context = max_context(o, model);
+  require(o.max_response_len < context,
+          "--rollout-max-response-len {} leaves no room for a prompt in the context of {} tokens "
+          "(--rollout-max-context-len {}; 0 is the model's max_position_embeddings, at most {})",
+          o.max_response_len, context, o.max_context_len, kLongestDefaultContext);
   const bool truncated = o.sampling.top_k > 0 || o.sampling.top_p < 1.0F;
   require(!truncated || o.allow_truncated_sampling,
           "training on top-k or top-p samples biases the policy ratio, since log-probs are over "
@@ -79,8 +113,12 @@ void check(const RlOptions& o) {
           o.sampling.temperature);
   require(o.eval_temperature >= 0 && std::isfinite(o.eval_temperature),
           "--eval-temperature is {}, expected a finite value of at least 0", o.eval_temperature);
+  const int64_t updates = total_updates(o);
+  require(o.lr.warmup_steps <= updates,
+          "--lr-warmup-steps {} is more than the run's {} updates (--num-rollout {})",
+          o.lr.warmup_steps, updates, o.num_rollout);
   // The formulas check their own options.
-  learning_rate(o.lr, 0);
+  learning_rate(schedule_of(o), 0);
   const std::vector<int32_t> no_sequences = {0};
   PolicyBatch no_tokens;
   no_tokens.sequence_offsets = no_sequences;
@@ -111,11 +149,13 @@ RlRun::RlRun(kernels::CpuRuntime& runtime, Parameters& policy, const Task& task,
       tokenizer_(tokenizer),
       stop_tokens_(std::move(stop_tokens)),
       options_(options) {
-  check(options_);
+  check(options_, policy.config());
+  options_.lr = schedule_of(options_);
+  options_.max_context_len = max_context(options_, policy.config());
   const bool shared = options_.trainer_kernels == TrainerKernels::kShared;
   const kernels::CpuContext context = runtime_.context();
   if (options_.global_batch_size == 0) {
-    options_.global_batch_size = options_.rollout_batch_size * options_.n_samples_per_prompt;
+    options_.global_batch_size = samples_of(options_);
   }
   if (shared) {
     trainer_model_ = std::make_unique<PackedModel>(
@@ -127,9 +167,6 @@ RlRun::RlRun(kernels::CpuRuntime& runtime, Parameters& policy, const Task& task,
       policy_, PackedModel::Options{.precision = options_.recipe.rollout,
                                     .scope = options_.scope,
                                     .share = trainer_model_.get()});
-  if (options_.recipe.rollout.rac.ratio > 0) masks_ = full_masks(*rollout_model_);
-  if (trainer_model_) trainer_model_->refresh(context, masks_);
-  rollout_model_->refresh(context, masks_);
   residual_sums_ = std::make_unique<ResidualSums>(*rollout_model_, runtime_.num_threads());
   engine_ = std::make_unique<Engine>(runtime_, *rollout_model_,
                                      Engine::Options{.max_running = options_.max_running,
@@ -143,7 +180,6 @@ RlRun::RlRun(kernels::CpuRuntime& runtime, Parameters& policy, const Task& task,
     update_weights = [this, context] { trainer_model_->refresh(context, masks_); };
   } else {
     foreign_ = aten_blocks(policy_, context);
-    foreign_.refresh();
     update_weights = foreign_.refresh;
   }
   Trainer::Options trainer = options_.trainer;
@@ -158,15 +194,30 @@ RlRun::RlRun(kernels::CpuRuntime& runtime, Parameters& policy, const Task& task,
     reference_model_->refresh(context, {});
     reference_blocks_ = std::make_unique<CpuBlocks>(context, *reference_model_);
   }
-  if (options_.recipe.rollout.rac.ratio > 0) {
-    std::vector<Problem> problems;
-    masks_ = calibrate_masks(*engine_, requests(0, options_.rollout_batch_size, problems),
-                             generate_options());
-    if (trainer_model_) trainer_model_->refresh(context, masks_);
-  }
 }
 
 RlRun::~RlRun() = default;
+
+bool RlRun::trainer_has_masks() const {
+  return trainer_model_ != nullptr && options_.recipe.trainer.rac.ratio > 0;
+}
+
+// Weights and masks that no checkpoint has given.
+void RlRun::start(const std::atomic<bool>& stop) {
+  const kernels::CpuContext context = runtime_.context();
+  RacMasks any;  // until there are others; the rollout shares the trainer's BF16 weights
+  if (trainer_has_masks()) any = full_masks(*rollout_model_);
+  if (trainer_model_) trainer_model_->refresh(context, any);
+  if (foreign_.refresh) foreign_.refresh();
+  std::vector<Problem> problems;
+  GenerateOptions generate = generate_options();
+  generate.cancel = &stop;
+  masks_ = calibrate_masks(*engine_, requests(0, options_.rollout_batch_size, problems), generate);
+  if (trainer_has_masks() && options_.recipe.rollout.rac.ratio < 1) {
+    trainer_model_->refresh(context, masks_);
+  }
+  started_ = true;
+}
 
 std::vector<Request> RlRun::requests(int64_t first_prompt, int64_t count,
                                      std::vector<Problem>& problems) const {
@@ -316,7 +367,7 @@ void RlRun::train_on(const Scored& scored, MetricsRow& row) {
 
   PolicyLossStats stats;
   double loss_sum = 0, entropy_sum = 0, grad_norm_max = 0, last_lr = 0;
-  int64_t entropy_count = 0, skipped = 0;
+  int64_t entropy_count = 0;
   const int64_t batch = options_.global_batch_size;
   const int64_t batches = std::ssize(samples) / batch;
   for (int64_t b = 0; b < batches; ++b) {
@@ -368,8 +419,7 @@ void RlRun::train_on(const Scored& scored, MetricsRow& row) {
     last_lr = learning_rate(options_.lr, updates_);
     const Optimizer::Result result = trainer_->update(static_cast<float>(last_lr));
     ++updates_;
-    grad_norm_max = std::max(grad_norm_max, result.grad_norm);
-    skipped += !result.applied;
+    if (skipped_.applied(step_, result)) grad_norm_max = std::max(grad_norm_max, result.grad_norm);
   }
   const double elapsed = seconds() - start;
   row.set("train/loss", loss_sum / static_cast<double>(batches));
@@ -383,7 +433,9 @@ void RlRun::train_on(const Scored& scored, MetricsRow& row) {
     row.set("train/truncated_fraction", stats.truncated_fraction());
     row.set("train/masked_fraction", stats.masked_fraction());
   }
-  if (skipped > 0) row.set("train/skipped_updates", skipped);
+  if (const int64_t skipped = skipped_.take(); skipped > 0) {
+    row.set("train/skipped_updates", skipped);
+  }
   row.set("time/train", elapsed);
   row.set("perf/train_tokens_per_s", static_cast<double>(rows) / elapsed);
 }
@@ -393,7 +445,7 @@ void RlRun::sync(const Scored& scored) {
   if (rac.ratio > 0 && rac.ratio < 1) {
     masks_ = select_masks(scored.rollout.residual_sums, rac);
     // A trainer that replays the rollout does so under the masks of the next one from here on.
-    if (trainer_model_ && options_.recipe.trainer.rac.ratio > 0) {
+    if (trainer_has_masks()) {
       trainer_model_->refresh(runtime_.context(), masks_);
     }
   }
@@ -424,6 +476,7 @@ void RlRun::run(const std::filesystem::path& directory, const std::atomic<bool>&
                  [this](const Json& line) { return line.value("step", int64_t{-1}) < step_; });
   JsonlWriter sample_log(directory / "samples.jsonl");
   int64_t saved_at = step_;
+  if (!started_ && step_ < options_.num_rollout && !stop) start(stop);
   while (step_ < options_.num_rollout && !stop) {
     MetricsRow row(step_);
     Scored scored;
@@ -478,11 +531,7 @@ void RlRun::save(const std::filesystem::path& directory) {
                       {"optimizer_updates", trainer_->optimizer().updates()},
                       {"recipe", options_.recipe.name}};
   const auto add_files = [this](const std::filesystem::path& path) {
-    tokenizer_.save(path);
-    GenerationConfig generation;
-    generation.eos_token_ids = stop_tokens_;
-    generation.pad_token_id = policy_.config().pad_token_id;
-    save_generation_config(generation, path);
+    save_text_files(tokenizer_, stop_tokens_, policy_.config(), path);
   };
   save_checkpoint(directory / "checkpoints", step_, policy_, trainer_->optimizer(), masks_, state,
                   add_files, options_.keep_checkpoints);
@@ -505,6 +554,7 @@ bool RlRun::resume(const std::filesystem::path& directory) {
   if (trainer_model_) trainer_model_->refresh(runtime_.context(), masks_);
   if (foreign_.refresh) foreign_.refresh();
   rollout_model_->refresh(runtime_.context(), masks_);
+  started_ = true;
   return true;
 }
 

@@ -17,6 +17,7 @@
 #include "rl/policy_loss.h"
 #include "rl/recipe.h"
 #include "rl/schedule.h"
+#include "rl/skipped_updates.h"
 #include "rollout/engine.h"
 #include "rollout/weight_sync.h"
 #include "tasks/task.h"
@@ -50,8 +51,8 @@ struct RlOptions {
   uint64_t rollout_seed = 1;  // of sampling
   uint64_t seed = 1;          // of the problems drawn
   bool allow_truncated_sampling = false;
-  int64_t max_running = 512;               // sequences decoded at once
-  int64_t max_context_len = 1024;          // positions of prompt and response
+  int64_t max_running = 512;    // sequences decoded at once
+  int64_t max_context_len = 0;  // positions of prompt and response; 0: the model's, at most 4096
   int64_t kv_memory = int64_t{256} << 20;  // bytes
 
   // Updates.
@@ -108,7 +109,10 @@ class RlRun {
 
   bool make_rollout(Scored& scored, const std::atomic<bool>& stop, MetricsRow& row);
   void train_on(const Scored& scored, MetricsRow& row);
+  void start(const std::atomic<bool>& stop);
   void sync(const Scored& scored);
+  /// Whether the trainer replays residual compensation.
+  bool trainer_has_masks() const;
   void save(const std::filesystem::path& directory);
   void evaluate(MetricsRow& row);
   /// Requests for training problems first_prompt.., which are appended to `problems`.
@@ -136,7 +140,9 @@ class RlRun {
   std::unique_ptr<PackedModel> reference_model_;
   std::unique_ptr<Blocks> reference_blocks_;
 
-  RacMasks masks_;    // of the next rollout
+  RacMasks masks_;        // of the next rollout
+  bool started_ = false;  // weights are packed, masks are there
+  SkippedUpdates skipped_;
   int64_t step_ = 0;  // steps done
   int64_t updates_ = 0;
   int64_t next_prompt_ = 0;  // index of the next training problem

@@ -64,8 +64,15 @@ Recipe make_recipe(std::string_view name, const RecipeOverrides& overrides) {
   };
   override_side(overrides.rollout_precision, &recipe.rollout);
   override_side(overrides.trainer_precision, &recipe.trainer);
+  std::string compensated;
+  for (const RecipeInfo& info : recipes()) {
+    if (info.rollout.rac.ratio == 0) continue;
+    compensated += fmt::format("{}{}", compensated.empty() ? "" : ", ", info.name);
+  }
   require(compensates || overrides.rac_ratio.value_or(0.) == 0.,
-          "--rac-ratio {}: recipe {} has no residual compensation", *overrides.rac_ratio, name);
+          "--rac-ratio {}: recipe {} has no residual compensation; {} have, and so has "
+          "--rollout-precision nvfp4-rac",
+          overrides.rac_ratio.value_or(0.), name, compensated);
   return recipe;
 }
 

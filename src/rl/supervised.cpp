@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "rl/skipped_updates.h"
 
 namespace quads {
 
@@ -18,6 +19,7 @@ int64_t train_supervised(kernels::CpuRuntime& runtime, Parameters& policy, const
   CpuBlocks blocks(context, model);
   Trainer trainer(
       context, policy, model, blocks, [&] { model.refresh(context, {}); }, options.trainer);
+  SkippedUpdates skipped;
   int64_t step = 0;
   for (; step < options.num_steps && !stop; ++step) {
     std::vector<std::vector<int32_t>> tokens;
@@ -43,11 +45,13 @@ int64_t train_supervised(kernels::CpuRuntime& runtime, Parameters& policy, const
     });
     const double lr = learning_rate(options.lr, step);
     const Optimizer::Result result = trainer.update(static_cast<float>(lr));
+    skipped.applied(step, result);
     loss /= static_cast<double>(targets);
     MetricsRow row(step);
     row.set("train/loss", loss);
     row.set("train/grad_norm", result.grad_norm);
     row.set("train/lr", lr);
+    if (const int64_t count = skipped.take(); count > 0) row.set("train/skipped_updates", count);
     metrics.write(row);
     progress.update(step + 1, {{"loss", format_figure(loss)}});
   }

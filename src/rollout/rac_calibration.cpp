@@ -9,7 +9,12 @@ RacMasks calibrate_masks(Engine& engine, std::span<const Request> requests,
   const Precision& precision = model.precision();
   RacMasks masks;
   if (precision.rac.ratio > 0 && precision.activations == Format::kNvfp4) {
-    model.refresh(context, full_masks(model));
+    masks = full_masks(model);
+    if (precision.rac.ratio == 1.0) {
+      model.refresh(context, masks);
+      return masks;
+    }
+    model.refresh(context, masks);
     ResidualSums sums(model, engine.runtime().num_threads());
     options.residual_sums = &sums;
     engine.generate(requests, options);

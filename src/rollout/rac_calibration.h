@@ -6,8 +6,9 @@
 namespace quads {
 
 /// Samples `requests` once with every channel compensated and selects the ratio's share by the
-/// residuals seen. Leaves the engine's model refreshed under the masks that it returns. Masks are
-/// empty for a precision without compensation. `options.residual_sums` is not used.
+/// residuals seen. A ratio of 1 needs no sampling. Leaves the engine's model refreshed under the
+/// masks that it returns. Masks are empty for a precision without compensation.
+/// `options.residual_sums` is not used.
 RacMasks calibrate_masks(Engine& engine, std::span<const Request> requests,
                          GenerateOptions options);
 

@@ -11,12 +11,15 @@
 namespace quads {
 namespace {
 
-using Maker = std::function<std::unique_ptr<Task>(const Json& options)>;
+struct Maker {
+  std::function<std::unique_ptr<Task>(const Json& options)> make;
+  std::string options;  // for --help
+};
 
 const std::map<std::string, Maker>& makers() {
   static const std::map<std::string, Maker> table = {
-      {"jsonl", make_jsonl_task},
-      {"multiply", make_multiply_task},
+      {"jsonl", {make_jsonl_task, "train=FILE, eval=FILE, stop=TEXT"}},
+      {"multiply", {make_multiply_task, "first_digits=1..6, second_digits=1..6, noise=0..1"}},
   };
   return table;
 }
@@ -27,7 +30,7 @@ std::unique_ptr<Task> make_task(const std::string& name, const Json& options) {
   const auto it = makers().find(name);
   require(it != makers().end(), "unknown task '{}'; there are: {}", name,
           fmt::join(task_names(), ", "));
-  return it->second(options);
+  return it->second.make(options);
 }
 
 std::vector<std::string> task_names() {
@@ -36,6 +39,14 @@ std::vector<std::string> task_names() {
     names.push_back(name);
   }
   return names;
+}
+
+std::string task_help() {
+  std::string help;
+  for (const auto& [name, maker] : makers()) {
+    help += fmt::format("{}{} (options {})", help.empty() ? "" : "; ", name, maker.options);
+  }
+  return help;
 }
 
 void require_known_options(const Json& options, const std::vector<std::string>& known,

@@ -53,6 +53,9 @@ std::unique_ptr<Task> make_task(const std::string& name, const Json& options);
 /// The names that make_task knows, sorted.
 std::vector<std::string> task_names();
 
+/// "jsonl (options ...), multiply (options ...)": for --help.
+std::string task_help();
+
 /// Error for a key of `options` that is not one of `known`; for the makers of tasks.
 void require_known_options(const Json& options, const std::vector<std::string>& known,
                            const std::string& where);

@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "io/atomic_dir.h"
 #include "io/safetensors_writer.h"
+#include "trainer/masks_file.h"
 
 namespace quads {
 namespace {
@@ -83,17 +84,7 @@ void save_checkpoint(const std::filesystem::path& root, int64_t step, const Para
   }
   write_safetensors(trainer / "optimizer.safetensors", views);
 
-  views.clear();
-  for (size_t i = 0; i < masks.masks.size(); ++i) {
-    TensorView view;
-    view.name = fmt::format("layer{}.site{}", i / kSites, i % kSites);
-    view.dtype = DType::kU8;
-    view.shape = {std::ssize(masks.masks[i])};
-    view.data = reinterpret_cast<const std::byte*>(masks.masks[i].data());
-    view.nbytes = masks.masks[i].size();
-    views.push_back(std::move(view));
-  }
-  write_safetensors(trainer / "masks.safetensors", views);
+  save_masks(masks, masks_file(directory.path()));
   write_json_file(trainer / "state.json", state);
   directory.commit();
 
@@ -132,18 +123,7 @@ Json load_checkpoint(const std::filesystem::path& checkpoint, Parameters& parame
   }
   optimizer.publish();
 
-  const TensorStore mask_store(trainer / "masks.safetensors");
-  masks = {};
-  const auto sites = static_cast<size_t>(config.num_hidden_layers) * kSites;
-  if (!mask_store.tensors().empty()) {
-    for (size_t i = 0; i < sites; ++i) {
-      const TensorView& view = mask_store.at(fmt::format("layer{}.site{}", i / kSites, i % kSites));
-      require(view.dtype == DType::kU8, "{}: tensor {} is {}, expected U8",
-              mask_store.path().string(), view.name, describe(view));
-      std::vector<uint8_t>& mask = masks.masks.emplace_back(view.nbytes);
-      view.copy_to(mask.data());
-    }
-  }
+  masks = load_masks(masks_file(checkpoint), config.num_hidden_layers);
   return read_json_file(trainer / "state.json");
 }
 

@@ -12,25 +12,16 @@
 #include "base/error.h"
 #include "base/random.h"
 #include "model/cpu_blocks.h"
+#include "small_moe.h"
 #include "trainer/sequence_batch.h"
 
 namespace quads {
 namespace {
 
 ModelConfig sparse_config() {
-  ModelConfig c;
-  c.vocab_size = 64;
-  c.hidden_size = 64;
-  c.intermediate_size = 96;
-  c.num_hidden_layers = 2;
-  c.num_attention_heads = 4;
-  c.num_key_value_heads = 2;
-  c.head_dim = 16;
-  c.max_position_embeddings = 64;
-  c.moe_intermediate_size = 64;
+  ModelConfig c = small_moe();
+  c.vocab_size = c.max_position_embeddings = c.moe_intermediate_size = 64;
   c.num_experts = 6;
-  c.num_experts_per_tok = 2;
-  c.norm_topk_prob = true;
   c.initializer_range = 0.1;
   return c;
 }

@@ -1,6 +1,8 @@
 """quads eval."""
 
 import json
+import signal
+import subprocess
 
 import pytest
 
@@ -57,6 +59,52 @@ def test_fp32_runs_the_reference(quads, base):
         "--precision", "fp32", "--json",
     )  # fmt: skip
     assert json.loads(result.stdout)["evaluations"][0]["precision"] == "fp32"
+
+
+def test_a_reader_that_has_seen_enough_is_no_error(quads, base):
+    command = [quads.program, "eval", "--model", base, *TASK, "--problems", "2"]
+    process = subprocess.Popen(
+        list(map(str, command)), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    process.stdout.close()
+    error = process.stderr.read()
+    assert process.wait(timeout=60) == 0
+    assert "quads: " not in error
+
+
+def test_an_output_that_cannot_be_written_is_an_error(quads):
+    with open("/dev/full", "w") as full:
+        result = subprocess.run(
+            [quads.program, "info"], stdout=full, stderr=subprocess.PIPE, text=True
+        )
+    assert result.returncode == 1
+    assert result.stderr == "quads: standard output: No space left on device\n"
+
+
+def test_ctrl_c_leaves_no_file(quads, base, tmp_path):
+    out = tmp_path / "out.jsonl"
+    command = [
+        quads.program, "eval", "--model", base, *TASK, "--n-samples-per-prompt", 10_000, "--out",
+        out, "--threads", 1,
+    ]  # fmt: skip
+    process = subprocess.Popen(list(map(str, command)), stderr=subprocess.PIPE, text=True)
+    process.stderr.readline()  # the first samples are there
+    process.send_signal(signal.SIGINT)
+    error = process.communicate(timeout=60)[1]
+    assert process.returncode == 130
+    assert error.splitlines()[-1].startswith("quads: stopped") and not list(tmp_path.iterdir())
+
+
+def test_a_problem_that_is_too_long_for_the_model_is_named(quads, base):
+    error = quads("eval", "--model", base, *TASK, "--max-response-len", 1021, status=1).stderr
+    assert error.startswith("quads: problem 0: the prompt's 4 tokens") and "= 1024" in error
+
+
+def test_a_share_needs_a_precision_that_takes_it(quads, base):
+    options = ["eval", "--model", base, *TASK, "--rac-ratio", 0.5]
+    for names in ("bf16", "nvfp4-rac25", "bf16,nvfp4"):
+        error = quads(*options, "--precision", names, status=2).stderr
+        assert "--rac-ratio" in error and "nvfp4-rac" in error and names.split(",")[0] in error
 
 
 def test_wrong_usage_ends_with_2_and_failures_with_1(quads, base, tmp_path):

@@ -34,3 +34,54 @@ def test_json_goes_to_a_file_and_the_table_to_the_terminal(quads, tmp_path):
     path = tmp_path / "info.json"
     result = quads("info", "--json", path)
     assert json.loads(path.read_text())["version"] in result.stdout
+
+
+def test_an_option_given_twice_is_named(quads, tmp_path):
+    error = quads("info", "--threads", 1, "--threads", 2, status=2).stderr
+    assert error == "quads: --threads is given 2 times: give it once\n"
+    config = tmp_path / "c.toml"
+    config.write_text("rac-ratio = 0.5\n[rac]\nratio = 0.25\n")
+    error = quads("eval", "--model", "m", "--config", config, status=2).stderr
+    assert error == f"quads: {config}: key 'rac-ratio' is given twice: give it once\n"
+
+
+@pytest.mark.parametrize("command", [
+    ["rollout", "--model", "BASE", "--prompts", "PROMPTS", "--out", "PATH"],
+    ["eval", "--model", "BASE", "--out", "PATH"],
+    ["eval", "--model", "BASE", "--json", "PATH"],
+    ["diagnose", "--model", "BASE", "--per-token", "PATH"],
+    ["report", "RUN", "--out", "PATH"],
+    ["bench", "sync", "--json", "PATH"],
+    ["info", "--json", "PATH"],
+    ["pretrain", "--out", "PATH"],
+], ids=lambda command: " ".join(command))  # fmt: skip
+def test_a_missing_folder_is_named(quads, base, tmp_path, command):
+    prompts = tmp_path / "p.jsonl"
+    prompts.write_text('{"prompt": "1*1="}\n')
+    path = tmp_path / "none" / "out"
+    words = {"BASE": base, "PROMPTS": prompts, "PATH": path, "RUN": tmp_path}
+    error = quads(*[words.get(word, word) for word in command], status=1).stderr
+    assert error == f"quads: {path}: cannot be written: there is no folder {path.parent}\n"
+
+
+@pytest.mark.parametrize("command", ["train", "eval", "rollout", "diagnose"])
+def test_the_kv_memory_is_read_alike_by_all_commands(quads, base, tmp_path, command):
+    assert "[256MiB]" in quads(command, "--help").stdout
+    for size in ("12parsecs", "-1", "1.5", "", "99999999999GiB"):
+        arguments = {
+            "train": ["--load", base, "--out", tmp_path / "o"],
+            "rollout": ["--model", base, "--prompts", "p", "--out", tmp_path / "o"],
+        }.get(command, ["--model", base])
+        error = quads(command, *arguments, f"--kv-memory={size}", status=2).stderr
+        assert "--kv-memory" in error
+    for size in ("1", "1b", "0"):  # too small for a page, but a size
+        if command == "train":
+            assert "bytes for keys and values" in quads(
+                command, "--load", base, "--out", tmp_path / "o", "--kv-memory", size, status=1
+            ).stderr
+
+
+@pytest.mark.parametrize("command", ["train", "eval", "diagnose", "pretrain"])
+def test_help_names_the_tasks_and_their_options(quads, command):
+    text = " ".join(quads(command, "--help").stdout.split())
+    assert "multiply (options first_digits=1..6" in text

@@ -70,6 +70,12 @@ def test_bad_prompts_are_named_and_leave_no_output(quads, base, tmp_path):
         ({"prompt": "x"}, "p.jsonl:2"),
         ({"prompt_tokens": [99]}, "99"),
         ({"prompt": "1*1=", "index": 0}, "0"),
+        ({"prompt": ""}, "p.jsonl:2: 'prompt' is empty"),
+        ({"prompt_tokens": []}, "p.jsonl:2: the prompt is empty"),
+        ({"label": "1"}, "p.jsonl:2: neither 'prompt' nor 'prompt_tokens' is there"),
+        ({"prompt": "1" * 1000}, "p.jsonl:2: the prompt's 1000 tokens and a response of up to 64 "
+         "are more than the model's max_position_embeddings = 1024"),
+        ({"prompt": "1*1=", "index": 1, "response_tokens": [2] * 1021}, "p.jsonl:2: the prompt's"),
     ):
         prompts = write_lines(tmp_path / "p.jsonl", [{"prompt": "1*1="}, line])
         error = quads(
@@ -97,6 +103,28 @@ def test_ctrl_c_keeps_what_was_finished(quads, base, tmp_path):
     time.sleep(0.1)
     process.send_signal(signal.SIGINT)
     _, error = process.communicate(timeout=60)
-    assert process.returncode == 1
-    assert "stopped" in error
+    assert process.returncode == 130
+    assert error.startswith("quads: stopped: ") and error.count("\n") == 1
     assert 1 <= len(read_lines(out)) < 200_000
+
+
+def test_two_processes_do_not_write_to_one_file(quads, base, tmp_path):
+    prompts = write_lines(tmp_path / "p.jsonl", [{"prompt": "7*8="}])
+    out = tmp_path / "out.jsonl"
+    arguments = ["rollout", "--model", base, "--prompts", prompts, "--out", out, "--threads", 1]
+    process = subprocess.Popen(
+        [quads.program, *map(str, arguments), "--n-samples-per-prompt", "200000", "--stream"],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    process.stdout.readline()
+    error = quads(*arguments, status=1).stderr
+    assert f"{out}: another process" in error and error.count("\n") == 1
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=60)
+    assert sorted(tmp_path.iterdir()) == [out, prompts]
+
+
+def test_progress_counts_samples(quads, base, tmp_path):
+    prompts = write_lines(tmp_path / "p.jsonl", [{"prompt": "7*8="}])
+    error = quads("rollout", "--model", base, "--prompts", prompts, "--out", tmp_path / "o").stderr
+    assert "samples/s" in error or "s/sample" in error

@@ -2,6 +2,7 @@
 
 import json
 import os
+import resource
 import signal
 import struct
 import subprocess
@@ -162,9 +163,10 @@ def test_ctrl_c_saves_the_last_step_and_resuming_gives_the_same_bits(train, tmp_
     wait_for_rows(process, stopped, 3)
     process.send_signal(signal.SIGINT)
     output, error = process.communicate(timeout=60)
-    assert process.returncode == 0, error
+    assert process.returncode == 130, error
     done = len(rows(stopped))
-    assert output == f"stopped after step {done} of 1000000; continue with --resume\n"
+    message = f"quads: stopped after step {done} of 1000000; continue with --resume\n"
+    assert not output and error.endswith(message)
     assert checkpoints(stopped) == [f"step_{done:06}"]
     total = done + 3
 
@@ -179,11 +181,35 @@ def test_ctrl_c_saves_the_last_step_and_resuming_gives_the_same_bits(train, tmp_
     assert checkpoint(stopped, total) == checkpoint(whole, total)
 
 
-def test_resuming_a_finished_run_changes_nothing(train, tmp_path):
+def test_resuming_a_finished_run_changes_nothing(quads, train, tmp_path):
     run = train(tmp_path / "run", "quads")
     before = (run / "metrics.jsonl").read_bytes(), checkpoint(run, 2)
-    train(run, "quads", "--resume")
+    result = quads("train", "--config", run / "config.toml", "--out", run, "--resume")
+    assert result.stderr == "already at step 2 of 2; nothing to do\n"
     assert ((run / "metrics.jsonl").read_bytes(), checkpoint(run, 2)) == before
+
+
+@pytest.mark.parametrize("exists", [False, True])
+def test_resuming_nothing_starts_from_the_first_step_and_says_so(quads, train, tmp_path, exists):
+    done = train(tmp_path / "done", "bf16", "--num-rollout", 1)
+    run = tmp_path / "run"
+    if exists:
+        run.mkdir()
+    result = quads("train", "--config", done / "config.toml", "--out", run, "--resume")
+    assert result.stderr.startswith(f"nothing to resume in {run}, starting from step 0\n")
+    assert figures(run) == figures(done)
+
+
+def test_two_processes_do_not_write_into_one_run(train, tmp_path):
+    run = tmp_path / "run"
+    process = train.start(run, "bf16", "--num-rollout", 1_000_000)
+    wait_for_rows(process, run, 1)
+    error = one_line(train(run, "bf16", "--resume", status=1))
+    assert str(run) in error and "another process" in error
+    process.send_signal(signal.SIGTERM)
+    process.communicate(timeout=60)
+    assert process.returncode == 130 and checkpoints(run)
+    assert not list(run.glob(".*"))
 
 
 def test_resuming_under_another_recipe_is_refused(train, tmp_path):
@@ -229,6 +255,23 @@ def test_a_full_disk_is_an_error_that_leaves_the_last_checkpoint(train, small_di
     assert checkpoint(run, 6) == checkpoint(whole, 6)
 
 
+def test_a_limit_on_file_sizes_is_an_error_that_names_the_file(quads, train, tmp_path):
+    limit = 64 << 10  # less than the optimizer's state, more than all other files
+    whole = train(tmp_path / "whole", "quads")
+    size = {name: len(data) for name, data in checkpoint(whole, 2).items()}
+    assert size["trainer/optimizer.safetensors"] > limit
+    run = tmp_path / "run"
+    command = [quads.program, "train", "--config", whole / "config.toml", "--out", run]
+    result = subprocess.run(
+        command, capture_output=True, text=True,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit)),
+    )  # fmt: skip
+    assert result.returncode == 1
+    error = one_line(result.stderr)
+    assert "safetensors: cannot write: File too large" in error and str(run) in error
+    assert checkpoints(run) == []
+
+
 def test_the_newest_checkpoints_are_kept(train, tmp_path):
     options = ["--num-rollout", 5, "--save-interval", 1]
     two = train(tmp_path / "two", "bf16", *options, "--keep-checkpoints", 2)
@@ -264,6 +307,18 @@ def test_a_checkpoint_is_a_model_that_eval_and_transformers_load(quads, train, t
     saved = tensors((model / "model.safetensors").read_bytes())
     trained = loaded.model.norm.weight.detach().view(torch.uint8)
     assert saved["model.norm.weight"] == ("BF16", trained.numpy().tobytes())
+
+
+@pytest.mark.parametrize("ratio, says", [
+    ("nvfp4-rac", "under the checkpoint's compensation masks"),
+    ("nvfp4-rac25", "masks are for another share or scope"),
+    ("bf16", None),
+])  # fmt: skip
+def test_eval_takes_a_checkpoints_masks_if_they_fit(quads, plain, ratio, says):
+    model = plain("quads") / "checkpoints" / "step_000002"
+    options = [*TASK, "--problems", 2, "--max-response-len", 4, "--precision", ratio]
+    error = quads("eval", "--model", model, *options).stderr
+    assert (says in error) if says else ("masks" not in error)
 
 
 # Metrics.
@@ -411,7 +466,7 @@ def test_dynamic_sampling_resumes_to_the_same_bits(train, tmp_path):
         ["--loss-aggregation", "sequence-mean"],
         ["--advantage-estimator", "dr_grpo"],
         ["--master-dtype", "bf16"],
-        ["--lr-warmup-steps", 5],
+        ["--lr-warmup-steps", 2],
         ["--weight-decay", 0.1],
         ["--rac-granularity", "block"],
         ["--quantize", "linears"],
@@ -506,7 +561,16 @@ def test_truncated_sampling_must_be_allowed(train, tmp_path):
         ("quads", ["--kv-memory", "-1"], 2, "--kv-memory"),
         ("quads", ["--global-batch-size", 3], 1, "--global-batch-size"),
         ("quads", ["--global-batch-size", -8], 1, "--global-batch-size"),
+        ("quads", ["--global-batch-size", 3], 1, "--rollout-batch-size 2"),
+        ("quads", ["--global-batch-size", 2], 1, "--n-samples-per-prompt 4"),
         ("quads", ["--num-rollout", -1], 1, "--num-rollout"),
+        ("quads", ["--num-rollout", 0], 1, "--num-rollout is 0, expected at least 1"),
+        ("quads", ["--rollout-batch-size", 0], 1, "--rollout-batch-size"),
+        ("quads", ["--lr-warmup-steps", 3], 1, "--lr-warmup-steps 3 is more than the run's 2"),
+        ("quads", ["--rollout-max-context-len", 1025], 1, "max_position_embeddings = 1024"),
+        ("quads", ["--rollout-max-response-len", 1024], 1, "--rollout-max-response-len 1024"),
+        ("quads", ["--lr", 1, "--lr", 2], 2, "--lr is given 2 times: give it once"),
+        ("bf16", ["--rac-ratio", "0.5"], 1, "nvfp4-rac, quads, quads-aligned have"),
         ("quads", ["--n-samples-per-prompt", 0], 1, "--n-samples-per-prompt"),
         ("quads", ["--rollout-temperature", 0], 1, "--rollout-temperature"),
         ("quads", ["--rollout-temperature", "nan"], 1, "--rollout-temperature"),

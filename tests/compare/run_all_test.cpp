@@ -29,7 +29,7 @@ echo "$@" >> "$out/calls"
 if [ -n "$fail" ]; then echo "some output"; echo "quads: it broke" >&2; exit 1; fi
 printf 'lr = 0.1\nnum-rollout = 2\n' > "$out/config.toml"
 if [ -n "$sleep" ]; then
-  trap 'echo stopped >> "$out/calls"; exit 0' TERM
+  trap 'echo stopped >> "$out/calls"; exit 130' TERM
   echo '{"step": 0}' > "$out/metrics.jsonl"
   while true; do sleep 0.05; done
 fi

@@ -17,7 +17,7 @@ namespace {
 
 class DiagnosisTest : public testing::Test {
  protected:
-  DiagnosisTest() : runtime_(kernels::best_isa(), 2), parameters_(small_config()) {
+  DiagnosisTest() : runtime_(kernels::best_isa(), 2), parameters_(small_moe()) {
     parameters_.initialise(3);
     options_.requests = small_requests(6, 4);
     options_.rac.ratio = 1.0;
@@ -69,7 +69,7 @@ TEST_F(DiagnosisTest, FullCompensationShrinksTheActivationPart) {
 
 TEST_F(DiagnosisTest, OtherKernelsShowUpAsTheNumericalPart) {
   // Blocks of other weights stand for an engine with another rounding.
-  Parameters other(small_config());
+  Parameters other(small_moe());
   other.initialise(4);
   std::unique_ptr<PackedModel> packed;
   options_.trainer_blocks = [&](const PackedModel& model) {

@@ -28,7 +28,7 @@ std::vector<Sample> some_samples() {
 
 class ProjectionErrorTest : public testing::Test {
  protected:
-  ProjectionErrorTest() : runtime_(kernels::best_isa(), 2), parameters_(small_config()) {
+  ProjectionErrorTest() : runtime_(kernels::best_isa(), 2), parameters_(small_moe()) {
     parameters_.initialise(5);
   }
   std::unique_ptr<PackedModel> pack(const Precision& precision, const QuantizeScope& scope = {}) {

@@ -1,7 +1,10 @@
 // What the loop does when something goes wrong between rollout and update, or a stop comes there.
 #include <algorithm>
+#include <cmath>
+#include <limits>
 
 #include "base/error.h"
+#include "report/metrics_file.h"
 #include "tests/loop/testing.h"
 #include "tests/rl/expect_error.h"
 
@@ -72,6 +75,86 @@ TEST_F(LoopTest, AStopBeforeTheFirstStepLeavesNoCheckpoint) {
   stop_ = true;
   EXPECT_EQ(run(options("quads", 10)), 0);
   EXPECT_FALSE(std::filesystem::exists(directory_ / "checkpoints"));
+}
+
+TEST_F(LoopTest, AResumedRunDrawsNoProblemsForACalibration) {
+  EXPECT_EQ(run(options("quads", 1)), 1);
+  std::vector<int64_t> drawn;
+  task_.on_problem = [&](int64_t index) { drawn.push_back(index); };
+  resume_ = true;
+  EXPECT_EQ(run(options("quads", 2)), 2);
+  EXPECT_EQ(drawn, (std::vector<int64_t>{2, 3}));
+}
+
+TEST_F(LoopTest, AContextThatTheModelDoesNotHaveIsRefused) {
+  RlOptions o = options("bf16", 1);
+  o.max_context_len = 257;
+  expect_error([&] { run(o); }, "max_position_embeddings = 256");
+  o.max_context_len = 256;
+  EXPECT_EQ(run(o), 1);
+}
+
+// Blocks whose gradients are not finite as long as a counter is above 0.
+class Overflowing : public CpuBlocks {
+ public:
+  Overflowing(const kernels::CpuContext& context, const PackedModel& model, int* left)
+      : CpuBlocks(context, model), left_(left) {}
+  void embed_backward(const RowBatch& batch, const float* dx, float* grads) override {
+    CpuBlocks::embed_backward(batch, dx, grads);
+    if (*left_ > 0) {
+      --*left_;
+      grads[0] = std::numeric_limits<float>::quiet_NaN();
+    }
+  }
+
+ private:
+  int* left_;
+};
+
+class OverflowTest : public LoopTest {
+ protected:
+  OverflowTest() {
+    blocks_ = [this](const Parameters& parameters, const kernels::CpuContext& context) {
+      model_ =
+          std::make_unique<PackedModel>(parameters, PackedModel::Options{.with_transposes = true});
+      return RlRun::ForeignBlocks{[this, context] { model_->refresh(context, {}); },
+                                  std::make_unique<Overflowing>(context, *model_, &left_)};
+    };
+  }
+  RlOptions overflow_options(int64_t steps) const {
+    RlOptions o = options("bf16", steps);
+    o.trainer_kernels = TrainerKernels::kAten;
+    return o;
+  }
+
+  int left_ = 0;
+  std::unique_ptr<PackedModel> model_;
+};
+
+TEST_F(OverflowTest, TwoUpdatesInARowAreLeftOutAndCounted) {
+  left_ = 2;
+  EXPECT_EQ(run(overflow_options(4)), 4);
+  const std::vector<MetricsLine> lines = read_metrics_file(directory_ / "metrics.jsonl");
+  ASSERT_EQ(lines.size(), 4U);
+  for (size_t step = 0; step < 4; ++step) {
+    EXPECT_EQ(lines[step].values.contains("train/skipped_updates"), step < 2) << step;
+    EXPECT_TRUE(std::isfinite(lines[step].values.at("train/grad_norm"))) << step;
+  }
+  EXPECT_EQ(lines[1].values.at("train/skipped_updates"), 1);
+}
+
+TEST_F(OverflowTest, TheThirdInARowEndsTheRunAndNamesTheStep) {
+  left_ = 3;
+  expect_error([&] { run(overflow_options(5)); }, "step 2: the gradient's norm is nan");
+}
+
+TEST_F(OverflowTest, LeavesTheWeightsAsTheyWere) {
+  left_ = 2;
+  const std::vector<Bf16> before(parameters_.values(),
+                                 parameters_.values() + parameters_.layout().total);
+  EXPECT_EQ(run(overflow_options(2)), 2);
+  EXPECT_TRUE(std::equal(before.begin(), before.end(), parameters_.values(),
+                         [](Bf16 a, Bf16 b) { return a.bits == b.bits; }));
 }
 
 }  // namespace

@@ -83,7 +83,8 @@ class LoopTest : public ::testing::Test {
   /// Runs until `options.num_rollout` or `stop`; returns the steps done.
   int64_t run(const RlOptions& options) {
     kernels::CpuRuntime runtime(kernels::best_isa(), 2);
-    RlRun loop(runtime, parameters_, task_, tokenizer_, {*tokenizer_.eos_id()}, options, {});
+    RlRun loop(runtime, parameters_, task_, tokenizer_, {*tokenizer_.eos_id()}, options, blocks_);
+    if (resume_) loop.resume(directory_);
     Progress progress({.total = options.num_rollout, .log_every_s = 1e9, .fd = silence_});
     loop.run(directory_, stop_, progress);
     return loop.step();
@@ -94,6 +95,8 @@ class LoopTest : public ::testing::Test {
   Parameters parameters_;
   std::filesystem::path directory_;
   std::atomic<bool> stop_{false};
+  bool resume_ = false;
+  RlRun::MakeBlocks blocks_;  // for trainer_kernels == kAten
 
  private:
   int silence_ = -1;

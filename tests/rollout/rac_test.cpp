@@ -82,6 +82,24 @@ TEST(Calibration, ChangesTheRolloutsThatFollow) {
   EXPECT_TRUE(differ);
 }
 
+TEST(Calibration, SelectsEverythingWithoutSampling) {
+  TestModel m(rac(1));
+  Engine engine(m.runtime, m.model, {.max_context = 64});
+  EXPECT_EQ(calibrate_masks(engine, {}, make_options()), full_masks(m.model));
+  EXPECT_EQ(m.model.masks(), full_masks(m.model));
+}
+
+TEST(MasksFit, TheModelThatTheyWereMadeForAndNoOther) {
+  const TestModel m(rac(0.25));
+  EXPECT_TRUE(masks_fit(m.masks, m.model));
+  EXPECT_FALSE(masks_fit({}, m.model));
+  EXPECT_FALSE(masks_fit(full_masks(m.model), m.model));
+  EXPECT_FALSE(masks_fit(m.masks, TestModel(rac(0.5)).model));
+  EXPECT_FALSE(masks_fit(m.masks, TestModel({}).model));
+  const QuantizeScope linears{.what = QuantizeScope::What::kLinears};
+  EXPECT_FALSE(masks_fit(m.masks, TestModel(rac(0.25), linears).model));
+}
+
 TEST(Calibration, HasNothingToSelectWithoutCompensation) {
   TestModel m(parse_precision("nvfp4", {}));
   Engine engine(m.runtime, m.model, {.max_context = 64});

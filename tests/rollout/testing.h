@@ -13,6 +13,7 @@
 #include "rollout/engine.h"
 #include "rollout/rac_calibration.h"
 #include "rollout/weight_sync.h"
+#include "small_moe.h"
 
 namespace quads::testing {
 
@@ -20,19 +21,10 @@ inline constexpr int64_t kVocab = 29;  // not a multiple of anything a kernel li
 
 /// Three layers, the middle one dense; weights large enough for peaked, varied distributions.
 inline ModelConfig small_config() {
-  ModelConfig c;
+  ModelConfig c = small_moe();
   c.vocab_size = kVocab;
-  c.hidden_size = 64;
-  c.intermediate_size = 96;
   c.num_hidden_layers = 3;
-  c.num_attention_heads = 4;
-  c.num_key_value_heads = 2;
-  c.head_dim = 16;
-  c.max_position_embeddings = 256;
-  c.moe_intermediate_size = 32;
   c.num_experts = 8;
-  c.num_experts_per_tok = 2;
-  c.norm_topk_prob = true;
   c.mlp_only_layers = {1};
   c.initializer_range = 0.3;
   return c;
