@@ -33,7 +33,8 @@ void add_report(CLI::App& app) {
   const auto o = std::make_shared<Options>();
   add_config(command);
   command->add_option("runs", o->runs, "run directories, or folders that hold some")->required();
-  command->add_option("--out", o->out, "HTML page to write, or a picture if it ends with .svg")->required();
+  command->add_option("--out", o->out, "HTML page to write, or a picture if it ends with .svg")
+      ->required();
   command->callback([o] { run(*o); });
 }
 

@@ -92,15 +92,15 @@ void run(const Options& o) {
                      max_context, options, checkpoint_masks(o.model, *model.parameters));
 
   AtomicFile out(o.out);
-  const std::string stop = tokenizer && !model.stop_tokens.empty()
-                               ? tokenizer->decode(std::span(model.stop_tokens).first(1))
-                               : "";
+  const std::string stop_text = tokenizer && !model.stop_tokens.empty()
+                                    ? tokenizer->decode(std::span(model.stop_tokens).first(1))
+                                    : "";
   const auto write = [&](const PromptLine& line, const Sample& sample) {
     std::optional<double> reward;
     if (line.label && tokenizer) {
       const std::string response = tokenizer->decode(sample.response);
       reward = task ? task->reward({line.index, line.prompt, *line.label}, response)
-                    : exact_match(response, *line.label, stop);
+                    : exact_match(response, *line.label, stop_text);
     }
     out.write(sample_line(line, sample, tokenizer, reward));
   };

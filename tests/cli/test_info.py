@@ -66,7 +66,7 @@ def test_a_missing_folder_is_named(quads, base, tmp_path, command):
 
 @pytest.mark.parametrize("command", ["train", "eval", "rollout", "diagnose"])
 def test_the_kv_memory_is_read_alike_by_all_commands(quads, base, tmp_path, command):
-    assert "[256MiB]" in quads(command, "--help").stdout
+    assert "=256MiB" in quads(command, "--help").stdout
     for size in ("12parsecs", "-1", "1.5", "", "99999999999GiB"):
         arguments = {
             "train": ["--load", base, "--out", tmp_path / "o"],

@@ -80,7 +80,12 @@ TEST(AtomicFile, KilledWriterLeavesTheOldContents) {
 
 TEST(AtomicFile, MissingFolderIsAnErrorThatNamesThePath) {
   const TempDir dir;
-  expect_contains(error_of([&] { AtomicFile file(dir / "none/f"); }), "No such file or directory");
+  const std::string message = error_of([&] { AtomicFile file(dir / "none/f"); });
+  expect_contains(message, (dir / "none/f").string() + ": cannot be written");
+  expect_contains(message, "there is no folder " + (dir / "none").string());
+  write_text(dir / "plain", "");
+  expect_contains(error_of([&] { AtomicFile file(dir / "plain/f"); }),
+                  (dir / "plain").string() + " is no folder");
 }
 
 TEST(AtomicDir, AppearsWholeAtCommit) {
@@ -164,8 +169,8 @@ TEST(AtomicDir, TakesOverTheLeftoversOfADeadProcessWithTheSameId) {
 TEST(AtomicDir, MissingParentIsAnErrorThatNamesThePath) {
   const TempDir dir;
   const std::string message = error_of([&] { AtomicDir out(dir / "none/step"); });
-  expect_contains(message, "none/.tmp-step-");
-  expect_contains(message, "No such file or directory");
+  expect_contains(message, (dir / "none/step").string() + ": cannot be written");
+  expect_contains(message, "there is no folder " + (dir / "none").string());
 }
 
 TEST(Atomic, FullDiskLeavesThePreviousDataWhole) {

@@ -115,8 +115,8 @@ class OverflowTest : public LoopTest {
  protected:
   OverflowTest() {
     blocks_ = [this](const Parameters& parameters, const kernels::CpuContext& context) {
-      model_ =
-          std::make_unique<PackedModel>(parameters, PackedModel::Options{.with_transposes = true});
+      model_ = std::make_unique<PackedModel>(
+          parameters, PackedModel::Options{.precision = {}, .scope = {}, .with_transposes = true});
       return RlRun::ForeignBlocks{[this, context] { model_->refresh(context, {}); },
                                   std::make_unique<Overflowing>(context, *model_, &left_)};
     };

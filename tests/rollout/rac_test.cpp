@@ -95,7 +95,7 @@ TEST(MasksFit, TheModelThatTheyWereMadeForAndNoOther) {
   EXPECT_FALSE(masks_fit({}, m.model));
   EXPECT_FALSE(masks_fit(full_masks(m.model), m.model));
   EXPECT_FALSE(masks_fit(m.masks, TestModel(rac(0.5)).model));
-  EXPECT_FALSE(masks_fit(m.masks, TestModel({}).model));
+  EXPECT_FALSE(masks_fit(m.masks, TestModel(Precision{}).model));
   const QuantizeScope linears{.what = QuantizeScope::What::kLinears};
   EXPECT_FALSE(masks_fit(m.masks, TestModel(rac(0.25), linears).model));
 }
