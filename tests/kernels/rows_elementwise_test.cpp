@@ -144,16 +144,6 @@ TEST_P(Elementwise, ToBf16RoundsLikeTheScalarConversion) {
   }
 }
 
-TEST_P(Elementwise, SumOfBf16IsRoundedOnce) {
-  for (const int64_t n : kSizes) {
-    const auto a = normal_bf16(n, 82), b = normal_bf16(n, 83);
-    Poisoned<Bf16> out(n);
-    kernels().rows.sum_bf16(a.data(), b.data(), n, out.data());
-    EXPECT_TRUE(out.guards_intact());
-    for (int64_t i = 0; i < n; ++i) EXPECT_EQ(out[i], to_bf16(to_float(a[i]) + to_float(b[i])));
-  }
-}
-
 TEST_P(Elementwise, AddAddsInPlace) {
   for (const int64_t n : kSizes) {
     const auto x = normal_f32(n, 80), y0 = normal_f32(n, 81);

@@ -250,6 +250,62 @@ TEST_P(QuantizeRows, ARowDependsOnItselfAlone) {
   }
 }
 
+// Residuals of half the largest step: the largest number of units that a row can count.
+TEST_P(QuantizeRows, StatisticsOfManyRowsWithTheLargestResidualsDoNotOverflow) {
+  const int64_t k = 64, rows = 300;
+  std::vector<Bf16> x(rows * k, to_bf16(2240.0F));  // between 4 and 6 times 448
+  for (int64_t r = 0; r < rows; ++r) x[r * k] = to_bf16(2688.0F);
+  for (const int64_t tiles : {0, 2}) {
+    QuantizeSpec spec{ActivationFormat::kNvfp4, k};
+    spec.residual_tiles = tiles;
+    const Quantized want = reference(x, rows, spec, nullptr);
+    EXPECT_GT(want.stats[1], int64_t{1} << 31);
+    expect_equal(run(kernels(), x, rows, spec, nullptr), want, "300 rows");
+  }
+}
+
+TEST_P(QuantizeRows, NoRowAndOneRowMoreThanAnyBatchAreRight) {
+  for (const int64_t k : {32, 64, 96, 128, 8192, 8224}) {
+    for (const int64_t rows : {0, 1, 2, 3, 65}) {
+      if (rows * k > 70000) continue;  // the scalar reference is slow
+      const auto x = spread_bf16(rows * k, 91 + k);
+      QuantizeSpec spec{ActivationFormat::kNvfp4, k};
+      spec.residual_tiles = k / 32;
+      expect_equal(run(kernels(), x, rows, spec, nullptr), reference(x, rows, spec, nullptr),
+                   "k " + std::to_string(k) + ", rows " + std::to_string(rows));
+    }
+  }
+}
+
+TEST_P(QuantizeRows, OperandValuesAreTheSumInNaturalOrderRoundedOnce) {
+  const int64_t rows = 3, gap = 16;
+  for (const int64_t k : {32, 288}) {
+    const auto positions = shuffled_blocks(k, k);
+    for (const int64_t tiles : {int64_t{0}, k / 64, k / 32}) {
+      for (const bool permuted : {false, true}) {
+        QuantizeSpec spec{ActivationFormat::kNvfp4, k};
+        spec.residual_tiles = tiles;
+        if (permuted) spec.block_position = positions.data();
+        const auto q1 = normal_bf16(rows * k, 82), q2 = normal_bf16(rows * 32 * tiles, 83);
+        Poisoned<Bf16> out(rows * (k + gap));
+        kernels().rows.operand_values(q1.data(), k, q2.data(), 32 * tiles, rows, spec, out.data(),
+                                      k + gap);
+        EXPECT_TRUE(out.guards_intact());
+        EXPECT_EQ(out.unwritten(), rows * gap);
+        for (int64_t i = 0; i < rows * k; ++i) {
+          const int64_t r = i / k, c = i % k;
+          const int64_t at = (permuted ? positions[c / 16] : c / 16) * 16 + c % 16;
+          Bf16 want = q1[r * k + at];
+          if (at < 32 * tiles) {
+            want = to_bf16(to_float(want) + to_float(q2[r * 32 * tiles + at]));
+          }
+          EXPECT_EQ(out.data()[r * (k + gap) + c], want) << r << ", " << c;
+        }
+      }
+    }
+  }
+}
+
 TEST_P(QuantizeRows, StatisticsAddUpOverCalls) {
   const int64_t k = 64;
   const auto x = spread_bf16(4 * k, 51);

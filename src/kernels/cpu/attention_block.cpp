@@ -147,14 +147,7 @@ void attention_backward(const CpuContext& context, const AttentionBlock& block,
     const Operand h = norm_operand(local, block, x, begin, end, no_stats, inv_rms + begin, arena);
     linear(local, h, end - begin, block.qkv.weight, qkv + begin * qkv_width, qkv_width);
     rotate_and_store(local, block, rows, begin, end, qkv + begin * qkv_width, q, arena);
-    if (h_operand.same_as_forward()) {
-      h_operand.store(local, begin, end - begin, h);
-    } else {
-      Bf16* plain = arena.alloc<Bf16>((end - begin) * hidden);
-      local.rows().rmsnorm(x + begin * hidden, hidden, end - begin, hidden, block.norm,
-                           block.rms_eps, 1.0F, plain, hidden, nullptr);
-      h_operand.quantize(local, begin, end - begin, plain, hidden, arena);
-    }
+    h_operand.store(local, begin, end - begin, h);
     local.rows().to_bf16(dy + begin * hidden, (end - begin) * hidden, 1.0F,
                          dy_bf16 + begin * hidden);
   });

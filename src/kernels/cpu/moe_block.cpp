@@ -217,13 +217,7 @@ void moe_backward(const CpuContext& context, const MoeBlock& block, const MoeTra
     const int64_t* slot = sorted.slots + task.begin;
 
     const Operand input = gather(routed.input, hidden, slot, count, top_k, arena);
-    if (input_operand.same_as_forward()) {
-      input_operand.store(local, task.begin, count, input);
-    } else {
-      const Operand plain =
-          gather({.q1 = routed.h, .ld1 = hidden}, hidden, slot, count, top_k, arena);
-      input_operand.quantize(local, task.begin, count, plain.q1, hidden, arena);
-    }
+    input_operand.store(local, task.begin, count, input);
     Bf16* h = arena.alloc<Bf16>(count * width);
     const float* gu = expand(local, block, task, input, h, arena);
     h_operand.quantize(local, task.begin, count, h, width, arena);
@@ -297,9 +291,8 @@ void moe_backward(const CpuContext& context, const MoeBlock& block, const MoeTra
 
   std::vector<WeightGradient> products;
   products.reserve(static_cast<size_t>(2 * block.experts + 1));
-  GradientOperand router_input({.k = hidden}, block.router ? rows : 0, shared);
+  const GradientOperand router_input(routed.h, hidden);
   if (block.router) {
-    router_input.store(context, 0, rows, {.q1 = routed.h, .ld1 = hidden});
     products.push_back(
         {dlogits, padded_experts, &router_input, 0, rows, block.experts, grads.router});
   }

@@ -79,6 +79,10 @@ struct RowKernels {
   int64_t (*quantize_rows)(const Bf16* x, int64_t ldx, int64_t rows, const QuantizeSpec& spec,
                            Bf16* q1, int64_t ld1, Bf16* q2, int64_t ld2, int64_t* stats,
                            const uint8_t* counted);
+  /// What the operands of quantize_rows stand for, as one BF16 matrix: out [rows, k], in the
+  /// natural order of K, = bf16(q1 + q2) in the blocks that q2 covers, q1 in the others.
+  void (*operand_values)(const Bf16* q1, int64_t ld1, const Bf16* q2, int64_t ld2, int64_t rows,
+                         const QuantizeSpec& spec, Bf16* out, int64_t ldo);
 
   /// y[i] = x[i] + sum over s in order of weights[s] * parts[s][i] (fused multiply-adds).
   void (*combine)(const float* x, const float* const* parts, const float* weights, int64_t top_k,
@@ -86,8 +90,6 @@ struct RowKernels {
   float (*dot)(const float* a, const Bf16* b, int64_t n);  // 16-lane chains, then the tree
   /// out = bf16(x * scale)
   void (*to_bf16)(const float* x, int64_t n, float scale, Bf16* out);
-  /// out = bf16(a + b); out may be a or b
-  void (*sum_bf16)(const Bf16* a, const Bf16* b, int64_t n, Bf16* out);
   /// y += x
   void (*add)(const float* x, int64_t n, float* y);
 

@@ -50,13 +50,6 @@ static void to_bf16_row(const float* x, int64_t n, float scale, Bf16* out) {
   }
 }
 
-static void sum_bf16(const Bf16* a, const Bf16* b, int64_t n, Bf16* out) {
-  for (int64_t i = 0; i < n; i += 16) {
-    const int lanes = lanes_from(n, i);
-    store_rounded(out + i, load_bf16_first(a + i, lanes) + load_bf16_first(b + i, lanes), lanes);
-  }
-}
-
 static void add(const float* x, int64_t n, float* y) {
   for (int64_t i = 0; i < n; i += 16) {
     const int lanes = lanes_from(n, i);

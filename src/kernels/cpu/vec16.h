@@ -78,10 +78,6 @@ inline F16 load_bf16(const Bf16* p) {
   const __m256i h = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
   return {_mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(h), 16))};
 }
-inline void store_upper_halves(Bf16* p, I16 a) {
-  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p),
-                      _mm512_cvtepi32_epi16(_mm512_srli_epi32(a.v, 16)));
-}
 inline uint32_t mask_bits(Mask16 m) { return m; }
 
 #elif defined(__AVX2__)
@@ -186,11 +182,6 @@ inline F16 load_bf16(const Bf16* p) {
     return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(h), 16));
   };
   return {widen(p), widen(p + 8)};
-}
-inline void store_upper_halves(Bf16* p, I16 a) {
-  const __m256i packed =
-      _mm256_packus_epi32(_mm256_srli_epi32(a.lo, 16), _mm256_srli_epi32(a.hi, 16));
-  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm256_permute4x64_epi64(packed, 0xD8));
 }
 inline uint32_t mask_bits(Mask16 m) {
   return static_cast<uint32_t>(_mm256_movemask_ps(m.lo)) |
@@ -317,9 +308,6 @@ inline I16 select(Mask16 m, I16 a, I16 b) {
 inline F16 load_bf16(const Bf16* p) {
   return lanewise<F16>([&](int i) { return quads::to_float(p[i]); });
 }
-inline void store_upper_halves(Bf16* p, I16 a) {
-  for (int i = 0; i < 16; ++i) p[i].bits = static_cast<uint16_t>(uint32_t(a.v[i]) >> 16);
-}
 inline uint32_t mask_bits(Mask16 m) {
   uint32_t r = 0;
   for (int i = 0; i < 16; ++i) r |= uint32_t{m.v[i]} << i;
@@ -328,6 +316,84 @@ inline uint32_t mask_bits(Mask16 m) {
 
 #endif
 
+#if defined(__AVX2__)
+
+/// Sixteen lanes of 16 bits: BF16 values as they lie in memory.
+struct H16 {
+  __m256i v;
+};
+
+inline H16 load_halves(const Bf16* p) {
+  return {_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p))};
+}
+inline void store_halves(Bf16* p, H16 a) {
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), a.v);
+}
+inline H16 splat_half(uint16_t x) { return {_mm256_set1_epi16(static_cast<int16_t>(x))}; }
+inline H16 operator&(H16 a, H16 b) { return {_mm256_and_si256(a.v, b.v)}; }
+/// The larger of two signed numbers.
+inline H16 max(H16 a, H16 b) { return {_mm256_max_epi16(a.v, b.v)}; }
+/// The largest lane; none is negative.
+inline uint16_t largest_lane(H16 a) {
+  const __m128i x = _mm_max_epi16(_mm256_castsi256_si128(a.v), _mm256_extracti128_si256(a.v, 1));
+  // The only horizontal instruction is a minimum.
+  const __m128i least = _mm_minpos_epu16(_mm_xor_si128(x, _mm_set1_epi16(-1)));
+  return static_cast<uint16_t>(~_mm_cvtsi128_si32(least));
+}
+/// All bits of the lanes whose byte is not 0.
+inline H16 lanes_of_bytes(const uint8_t* p) {
+  const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
+  return {_mm256_cmpgt_epi16(_mm256_cvtepu8_epi16(bytes), _mm256_setzero_si256())};
+}
+/// The upper 16 bits of each lane.
+inline H16 upper_halves(I16 a) {
+#if defined(__AVX512F__)
+  return {_mm512_cvtepi32_epi16(_mm512_srli_epi32(a.v, 16))};
+#else
+  const __m256i packed =
+      _mm256_packus_epi32(_mm256_srli_epi32(a.lo, 16), _mm256_srli_epi32(a.hi, 16));
+  return {_mm256_permute4x64_epi64(packed, 0xD8)};
+#endif
+}
+
+#else
+
+struct H16 {
+  uint16_t v[16];
+};
+
+inline H16 load_halves(const Bf16* p) {
+  return lanewise<H16>([&](int i) { return p[i].bits; });
+}
+inline void store_halves(Bf16* p, H16 a) {
+  for (int i = 0; i < 16; ++i) p[i].bits = a.v[i];
+}
+inline H16 splat_half(uint16_t x) {
+  return lanewise<H16>([&](int) { return x; });
+}
+inline H16 operator&(H16 a, H16 b) {
+  return lanewise<H16>([&](int i) { return static_cast<uint16_t>(a.v[i] & b.v[i]); });
+}
+inline H16 max(H16 a, H16 b) {
+  return lanewise<H16>([&](int i) {
+    return static_cast<int16_t>(a.v[i]) > static_cast<int16_t>(b.v[i]) ? a.v[i] : b.v[i];
+  });
+}
+inline uint16_t largest_lane(H16 a) {
+  uint16_t m = a.v[0];
+  for (int i = 1; i < 16; ++i) m = a.v[i] > m ? a.v[i] : m;
+  return m;
+}
+inline H16 lanes_of_bytes(const uint8_t* p) {
+  return lanewise<H16>([&](int i) { return p[i] != 0 ? uint16_t{0xFFFF} : uint16_t{0}; });
+}
+inline H16 upper_halves(I16 a) {
+  return lanewise<H16>([&](int i) { return static_cast<uint16_t>(uint32_t(a.v[i]) >> 16); });
+}
+
+#endif
+
+inline void store_upper_halves(Bf16* p, I16 a) { store_halves(p, upper_halves(a)); }
 inline F16 zero() { return splat(0.0F); }
 inline F16 abs(F16 a) { return from_bits(bits(a) & splat_int(0x7FFFFFFF)); }
 /// FP32 -> BF16, round to nearest even. Finite input only.

@@ -2,41 +2,22 @@
 
 #include <algorithm>
 
-#include "base/error.h"
-
 namespace quads::kernels {
 
 GradientOperand::GradientOperand(const QuantizeSpec& forward, int64_t rows, Arena& arena)
-    : spec_(forward),
-      same_(forward.block_position == nullptr &&
-            (forward.residual_tiles == 0 || forward.residual_tiles == forward.k / 32)) {
-  spec_.block_position = nullptr;
-  if (spec_.residual_tiles > 0) spec_.residual_tiles = spec_.k / 32;
-  values_ = arena.alloc<Bf16>(rows * spec_.k);
-}
+    : spec_(forward), values_(arena.alloc<Bf16>(rows * forward.k)) {}
 
 void GradientOperand::store(const CpuContext& context, int64_t row, int64_t count,
                             const Operand& forward) {
-  for (int64_t r = 0; r < count; ++r) {
-    Bf16* out = values_ + (row + r) * spec_.k;
-    const Bf16* q1 = forward.q1 + r * forward.ld1;
-    if (forward.q2) {
-      context.rows().sum_bf16(q1, forward.q2 + r * forward.ld2, spec_.k, out);
-    } else {
-      std::copy_n(q1, spec_.k, out);
-    }
-  }
+  context.rows().operand_values(forward.q1, forward.ld1, forward.q2, forward.ld2, count, spec_,
+                                values_ + row * spec_.k, spec_.k);
 }
 
 void GradientOperand::quantize(const CpuContext& context, int64_t row, int64_t count, const Bf16* x,
                                int64_t ldx, Arena& arena) {
   const ArenaScope scope(arena);
-  Bf16* q1 = values_ + row * spec_.k;
-  Bf16* q2 = spec_.residual_tiles > 0 ? arena.alloc<Bf16>(count * spec_.k) : nullptr;
-  const int64_t bad = context.rows().quantize_rows(x, ldx, count, spec_, q1, spec_.k, q2, spec_.k,
-                                                   nullptr, nullptr);
-  require(bad < 0, "backward: row {} of the activations holds a NaN or an infinity", row + bad);
-  if (q2) context.rows().sum_bf16(q1, q2, count * spec_.k, q1);
+  store(context, row, count,
+        kernels::quantize(context, spec_, x, ldx, count, nullptr, nullptr, "backward", arena));
 }
 
 void weight_gradients(const CpuContext& context, std::span<const WeightGradient> products) {

@@ -12,13 +12,14 @@ namespace quads::kernels {
 /// values, under compensation bf16(q1 + m q2).
 class GradientOperand {
  public:
+  /// Room for `rows` rows, to be filled by store or quantize.
   GradientOperand(const QuantizeSpec& forward, int64_t rows, Arena& arena);
+  /// Rows [.., k] that the forward multiplied as they are; not to be filled.
+  GradientOperand(Bf16* values, int64_t k) : spec_{.k = k}, values_(values) {}
 
-  /// Whether the forward's own operand serves: it does unless its blocks are permuted or its
-  /// residual covers only some of them.
-  bool same_as_forward() const { return same_; }
+  /// Takes `count` rows of the forward's operand as rows row... .
   void store(const CpuContext& context, int64_t row, int64_t count, const Operand& forward);
-  /// Quantises `count` BF16 rows anew, in natural order, into rows row... .
+  /// The same of BF16 rows that the backward need not multiply.
   void quantize(const CpuContext& context, int64_t row, int64_t count, const Bf16* x, int64_t ldx,
                 Arena& arena);
 
@@ -28,9 +29,8 @@ class GradientOperand {
   float scale() const { return spec_.out_scale; }
 
  private:
-  QuantizeSpec spec_;  // natural order, full-width residual
-  bool same_;
-  Bf16* values_;
+  QuantizeSpec spec_;
+  Bf16* values_;  // [rows, k], natural order
 };
 
 /// One product dw [n rounded up to 16, k] += dY^T X over `rows` consecutive rows of both.
