@@ -65,9 +65,11 @@ void head_backward(const CpuContext& context, const HeadBlock& block,
                    float* dnorm, float* dweight, float* dx) {
   const int64_t hidden = block.hidden, padded = transposed.k;
   // A group of rows at a time, so that the gradients of the logits stay small for any vocabulary.
-  constexpr int64_t kGroup = 8 * kRowBlock;
-  for (int64_t first = 0; first < count; first += kGroup) {
-    const int64_t group = std::min(kGroup, count - first);
+  // Multiples of the rows that accumulate_dw sums at a time: the groups change no bit.
+  constexpr int64_t kUnit = 256, kGradients = int64_t{1} << 21;
+  const int64_t largest = std::max<int64_t>(1, kGradients / padded / kUnit) * kUnit;
+  for (int64_t first = 0; first < count; first += largest) {
+    const int64_t group = std::min(largest, count - first);
     Arena& shared = context.arena();
     const ArenaScope outer(shared);
     Bf16* dlogits = shared.alloc<Bf16>(group * padded);
