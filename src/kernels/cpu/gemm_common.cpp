@@ -2,8 +2,8 @@
 #include "kernels/cpu/gemm_common.h"
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
+#include <cstring>
 
 #include "base/error.h"
 #include "numerics/e2m1.h"
@@ -45,27 +45,40 @@ int64_t tile_count(int64_t n, int64_t k) {
   return (n + kTileN - 1) / kTileN * (k / kTileK);
 }
 
-/// Element (n, k) of the packed order, without alpha.
-float packed_value(const PackedMatrix& packed, int64_t n, int64_t k) {
-  const int64_t index = n / kTileN * packed.k_tiles() + k / kTileK;
-  const int64_t lane = n % kTileN;
-  const int64_t pair = k % kTileK / 2;
-  const int64_t parity = k % 2;
+/// Half a tile's 16 values of row `lane`, in the packed order, without alpha.
+void half_row_values(const PackedMatrix& packed, int64_t index, int64_t half, int64_t lane,
+                     float* out) {
   const uint8_t* tile = packed.tiles + index * tile_bytes(packed.format);
-  const int64_t element = (pair * kTileN + lane) * 2 + parity;
   switch (packed.format) {
     case WeightFormat::kBf16:
-      return std::bit_cast<float>((static_cast<uint32_t>(tile[2 * element]) << 16) |
-                                  (static_cast<uint32_t>(tile[2 * element + 1]) << 24));
-    case WeightFormat::kFp8:
-      return std::ldexp(e4m3_decode(tile[element]), static_cast<int8_t>(packed.scales[index]));
+      for (int64_t i = 0; i < 16; ++i) {
+        Bf16 value;
+        const int64_t element = ((half * 8 + i / 2) * kTileN + lane) * 2 + i % 2;
+        std::memcpy(&value, tile + 2 * element, sizeof(value));
+        out[i] = to_float(value);
+      }
+      return;
+    case WeightFormat::kFp8: {
+      const int exponent = static_cast<int8_t>(packed.scales[index]);
+      for (int64_t i = 0; i < 16; ++i) {
+        const int64_t element = ((half * 8 + i / 2) * kTileN + lane) * 2 + i % 2;
+        out[i] = std::ldexp(e4m3_decode(tile[element]), exponent);
+      }
+      return;
+    }
     case WeightFormat::kNvfp4: {
-      const int64_t byte = pair / 4 * 64 + (lane * 2 + parity) * 2 + pair % 4 / 2;
-      const auto code = static_cast<uint8_t>(tile[byte] >> (pair % 2 * 4));
-      return e2m1_decode(code) * e4m3_decode(packed.scales[index * 32 + pair / 8 * 16 + lane]);
+      const float scale = e4m3_decode(packed.scales[index * 32 + half * 16 + lane]);
+      for (int64_t group = 0; group < 2; ++group) {
+        uint16_t words[2];  // of the even and the odd elements
+        std::memcpy(words, tile + (half * 2 + group) * 64 + lane * 4, sizeof(words));
+        for (int64_t i = 0; i < 8; ++i) {
+          const int code = words[i % 2] >> (i / 2 * 4) & 15;
+          out[group * 8 + i] = e2m1_decode(static_cast<uint8_t>(code)) * scale;
+        }
+      }
+      return;
     }
   }
-  return 0.0F;
 }
 
 }  // namespace
@@ -131,9 +144,13 @@ void pack_transposed_bf16(const Bf16* w, int64_t n, int64_t k, int64_t ldw, Pack
 
 void unpack(const PackedMatrix& packed, const int32_t* block_position, Bf16* out, int64_t ldo) {
   for (int64_t n = 0; n < packed.n; ++n) {
-    for (int64_t k = 0; k < packed.k; ++k) {
-      const int64_t block = block_position != nullptr ? block_position[k / 16] : k / 16;
-      out[n * ldo + k] = to_bf16(packed_value(packed, n, block * 16 + k % 16) * packed.alpha);
+    for (int64_t block = 0; block < packed.k / 16; ++block) {
+      const int64_t position = block_position != nullptr ? block_position[block] : block;
+      float values[16] = {};
+      half_row_values(packed, n / kTileN * packed.k_tiles() + position / 2, position % 2,
+                      n % kTileN, values);
+      Bf16* to = out + n * ldo + block * 16;
+      for (int64_t i = 0; i < 16; ++i) to[i] = to_bf16(values[i] * packed.alpha);
     }
   }
 }
