@@ -244,9 +244,46 @@ kernels::QuantizeSpec PackedModel::make_spec(int64_t layer, Site site) const {
   return spec;
 }
 
+void PackedModel::find_scale(const kernels::CpuContext& context, const Packing& packing) {
+  const Parameter& p = parameters_.layout().at(packing.parameter);
+  const Bf16* values = parameters_.of(packing.parameter);
+  const kernels::AmaxResult amax = context.gemm().amax(values, p.size());
+  require(amax.non_finite < 0, "{} is not finite ({})", locate(p, amax.non_finite),
+          to_float(values[std::max<int64_t>(amax.non_finite, 0)]));
+  packing.matrix->alpha = 1.0F;
+  if (packing.matrix->format == WeightFormat::kNvfp4) {
+    // Rounding may raise a value by 1/16: it must stay within BF16's range.
+    require(amax.amax < 0x1.ep127F, "tensor {}: amax {} is too large for NVFP4 values in BF16",
+            p.name, amax.amax);
+    packing.matrix->alpha = global_scale_pow2(amax.amax);
+  }
+}
+
+void PackedModel::pack_rows(const kernels::CpuContext& context, const Packing& packing,
+                            int64_t begin, int64_t end) {
+  kernels::PackArgs args;
+  args.w = parameters_.of(packing.parameter);
+  args.ldw = parameters_.layout().at(packing.parameter).cols;
+  args.global_scale = packing.matrix->alpha;
+  args.block_position = nullptr;
+  if (packing.site >= 0) {
+    const SiteOrder& order = orders_[static_cast<size_t>(packing.layer * kSites + packing.site)];
+    if (!order.block_position.empty()) args.block_position = order.block_position.data();
+  }
+  args.out = packing.matrix;
+  args.n_begin = begin;
+  args.n_end = end;
+  context.gemm().pack(args);
+}
+
 void PackedModel::refresh(const kernels::CpuContext& context, const RacMasks& masks) {
   update_masks(masks);
   constexpr int64_t kStrip = 128;  // rows of a packing task; FP8's block
+  // A matrix that may still be in the cache when its scale is known is packed at once.
+  constexpr int64_t kCachedBytes = int64_t{8} << 20;
+  const auto cached = [](const Parameter& p) {
+    return p.size() * static_cast<int64_t>(sizeof(Bf16)) <= kCachedBytes;
+  };
   struct Task {
     const Packing* packing;
     int64_t begin, end;
@@ -254,7 +291,7 @@ void PackedModel::refresh(const kernels::CpuContext& context, const RacMasks& ma
   std::vector<Task> strips, transposes;
   for (const Packing& packing : packings_) {
     const Parameter& p = parameters_.layout().at(packing.parameter);
-    if (!packing.borrowed) {
+    if (!packing.borrowed && !cached(p)) {
       for (int64_t n = 0; n < p.rows; n += kStrip) {
         strips.push_back({&packing, n, std::min(p.rows, n + kStrip)});
       }
@@ -269,36 +306,12 @@ void PackedModel::refresh(const kernels::CpuContext& context, const RacMasks& ma
   context.parallel_for(std::ssize(packings_), [&](int64_t i, int) {
     const Packing& packing = packings_[static_cast<size_t>(i)];
     const Parameter& p = parameters_.layout().at(packing.parameter);
-    const Bf16* values = parameters_.of(packing.parameter);
-    const kernels::AmaxResult amax = context.gemm().amax(values, p.size());
-    require(amax.non_finite < 0, "{} is not finite ({})", locate(p, amax.non_finite),
-            to_float(values[std::max<int64_t>(amax.non_finite, 0)]));
-    if (packing.matrix->format == WeightFormat::kNvfp4) {
-      // Rounding may raise a value by 1/16: it must stay within BF16's range.
-      require(amax.amax < 0x1.ep127F, "tensor {}: amax {} is too large for NVFP4 values in BF16",
-              p.name, amax.amax);
-      packing.matrix->alpha = global_scale_pow2(amax.amax);
-    } else {
-      packing.matrix->alpha = 1.0F;
-    }
+    find_scale(context, packing);
+    if (!packing.borrowed && cached(p)) pack_rows(context, packing, 0, p.rows);
   });
   context.parallel_for(std::ssize(strips), [&](int64_t i, int) {
     const auto& [packing, begin, end] = strips[static_cast<size_t>(i)];
-    const Parameter& p = parameters_.layout().at(packing->parameter);
-    kernels::PackArgs args;
-    args.w = parameters_.of(packing->parameter);
-    args.ldw = p.cols;
-    args.global_scale = packing->matrix->alpha;
-    args.block_position = nullptr;
-    if (packing->site >= 0) {
-      const SiteOrder& order =
-          orders_[static_cast<size_t>(packing->layer * kSites + packing->site)];
-      if (!order.block_position.empty()) args.block_position = order.block_position.data();
-    }
-    args.out = packing->matrix;
-    args.n_begin = begin;
-    args.n_end = end;
-    context.gemm().pack(args);
+    pack_rows(context, *packing, begin, end);
   });
   context.parallel_for(std::ssize(transposes), [&](int64_t i, int) {
     const auto& [packing, begin, end] = transposes[static_cast<size_t>(i)];

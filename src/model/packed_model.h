@@ -98,6 +98,10 @@ class PackedModel {
                   kernels::PackedMatrix* transposed, const kernels::PackedMatrix* shared);
   kernels::QuantizeSpec make_spec(int64_t layer, Site site) const;
   void update_masks(const RacMasks& masks);
+  /// Checks a matrix's values and sets its alpha. Error naming tensor, row and column.
+  void find_scale(const kernels::CpuContext& context, const Packing& packing);
+  void pack_rows(const kernels::CpuContext& context, const Packing& packing, int64_t begin,
+                 int64_t end);
 
   const Parameters& parameters_;
   Options options_;

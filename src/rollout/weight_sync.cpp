@@ -1,5 +1,6 @@
 #include "rollout/weight_sync.h"
 
+#include <algorithm>
 #include <chrono>
 
 #include "base/error.h"
@@ -10,13 +11,17 @@ namespace {
 // What the model uses as it is (norms, the embedding) is packed nowhere, so nobody else looks at
 // it.
 void require_finite_unpacked(const kernels::CpuContext& context, const Parameters& parameters) {
+  constexpr int64_t kChunk = int64_t{1} << 20;  // elements of a task
   const ParameterLayout& layout = parameters.layout();
   for (int64_t i = 0; i < std::ssize(layout.parameters); ++i) {
     const Parameter& p = layout.at(i);
     if (!p.vector && (i != layout.embedding || layout.head == layout.embedding)) continue;
-    const int64_t bad = context.gemm().amax(parameters.of(i), p.size()).non_finite;
-    require(bad < 0, "tensor {}, row {}, column {} is not finite", p.name, bad / p.cols,
-            bad % p.cols);
+    context.parallel_for((p.size() + kChunk - 1) / kChunk, [&](int64_t chunk, int) {
+      const int64_t begin = chunk * kChunk, count = std::min(kChunk, p.size() - begin);
+      const int64_t found = context.gemm().amax(parameters.of(i) + begin, count).non_finite;
+      require(found < 0, "tensor {}, row {}, column {} is not finite", p.name,
+              (begin + found) / p.cols, (begin + found) % p.cols);
+    });
   }
 }
 
