@@ -11,6 +11,7 @@
 #include <ATen/ops/log_softmax.h>
 #include <ATen/ops/rms_norm.h>
 #include <ATen/ops/scaled_dot_product_attention.h>
+#include <ATen/ops/sigmoid.h>
 #include <ATen/ops/silu.h>
 #include <ATen/ops/softmax.h>
 #include <ATen/ops/topk.h>
@@ -101,18 +102,28 @@ at::Tensor AtenModel::attention(int64_t layer, const SequenceRows& part, const a
 
   const at::Tensor h = quantize(norm(x, weight(at.input_norm)).to(at::kBFloat16),
                                 block.qkv.input.format, "attention input");
-  const at::Tensor qkv =
-      ops::linear_bf16(h, weight(at.qkv)).view({rows, heads + 2 * kv_heads, head_dim});
+  at::Tensor product = ops::linear_bf16(h, weight(at.qkv));
+  if (at.qkv_bias >= 0) {
+    product = (product.to(at::kFloat) + weight(at.qkv_bias)).to(at::kBFloat16);
+  }
+  const at::Tensor qkv = product.view({rows, heads + 2 * kv_heads, head_dim});
   const at::Tensor positions = wrap(part.positions, rows);
   const int64_t last = *std::max_element(part.positions, part.positions + rows);
   const auto table = [&](const float* values) {
     return wrap(values, {last + 1, head_dim / 2}).index_select(0, positions).unsqueeze(1);
   };
   const at::Tensor cos = table(part.cos), sin = table(part.sin);
-  const at::Tensor q =
-      rotate(norm(qkv.narrow(1, 0, heads).to(at::kFloat), weight(at.q_norm)), cos, sin);
-  const at::Tensor k =
-      rotate(norm(qkv.narrow(1, heads, kv_heads).to(at::kFloat), weight(at.k_norm)), cos, sin);
+  const auto norm_and_rotate = [&](int64_t first, int64_t count, int64_t norm_heads,
+                                   int64_t norm_weight) {
+    at::Tensor x = qkv.narrow(1, first, count).to(at::kFloat);
+    if (norm_weight >= 0) {
+      x = norm(x.reshape({rows, count / norm_heads, norm_heads * head_dim}), weight(norm_weight))
+              .view({rows, count, head_dim});
+    }
+    return rotate(x, cos, sin);
+  };
+  const at::Tensor q = norm_and_rotate(0, heads, block.q_norm_heads(), at.q_norm);
+  const at::Tensor k = norm_and_rotate(heads, kv_heads, block.k_norm_heads(), at.k_norm);
   const at::Tensor v = qkv.narrow(1, heads + kv_heads, kv_heads);
   const at::Tensor all =
       at::cat({q.to(at::kBFloat16), k.to(at::kBFloat16), v}, 1).to(ops::matmul_dtype());
@@ -143,16 +154,17 @@ at::Tensor AtenModel::ffn(int64_t layer, const SequenceRows& part, const at::Ten
   const int64_t rows = part.rows, top_k = block.top_k;
   const at::Tensor h = norm(x, weight(at.post_norm)).to(at::kBFloat16);
   const at::Tensor input = quantize(h, block.gate_up_input.format, "feed-forward input");
-  const auto middle = [&](const at::Tensor& gate_up) {
-    return quantize(silu_mul(gate_up), block.down_input.format, "intermediate activation");
+  const auto middle = [](const at::Tensor& gate_up, const kernels::QuantizeSpec& spec) {
+    return quantize(silu_mul(gate_up), spec.format, "intermediate activation");
   };
   if (at.router < 0) {
     const at::Tensor gate_up = ops::linear_bf16(input, weight(at.gate_up[0]));
-    return x + ops::linear_bf16(middle(gate_up), weight(at.down[0])).to(at::kFloat);
+    return x +
+           ops::linear_bf16(middle(gate_up, block.down_input), weight(at.down[0])).to(at::kFloat);
   }
 
-  const at::Tensor probabilities =
-      at::softmax(ops::linear_bf16(h, weight(at.router)).to(at::kFloat), 1);
+  const at::Tensor logits = ops::linear_bf16(h, weight(at.router)).to(at::kFloat);
+  const at::Tensor probabilities = at::softmax(logits.narrow(1, 0, block.experts), 1);
   const at::Tensor ids = part.replay_routing
                              ? wrap(part.replay_routing, rows * top_k).view({rows, top_k})
                              : std::get<1>(at::topk(probabilities.detach(), top_k, 1));
@@ -181,9 +193,17 @@ at::Tensor AtenModel::ffn(int64_t layer, const SequenceRows& part, const at::Ten
     return at::cat(parts, 0);
   };
   const at::Tensor sorted = input.index_select(0, order.floor_divide(top_k));
-  const at::Tensor out = per_expert(middle(per_expert(sorted, at.gate_up)), at.down);
+  const at::Tensor out =
+      per_expert(middle(per_expert(sorted, at.gate_up), block.down_input), at.down);
   const at::Tensor by_row = out.index_select(0, inverse).view({rows, top_k, hidden()});
-  return x + (by_row.to(at::kFloat) * gates.unsqueeze(2)).sum(1);
+  const at::Tensor y = x + (by_row.to(at::kFloat) * gates.unsqueeze(2)).sum(1);
+  if (!block.has_shared()) return y;
+  const at::Tensor shared_gate_up =
+      ops::linear_bf16(quantize(h, block.shared_gate_up_input.format, "feed-forward input"),
+                       weight(at.gate_up.back()));
+  const at::Tensor shared =
+      ops::linear_bf16(middle(shared_gate_up, block.shared_down_input), weight(at.down.back()));
+  return y + at::sigmoid(logits.narrow(1, block.experts, 1)) * shared.to(at::kFloat);
 }
 
 at::Tensor AtenModel::log_softmax(const at::Tensor& x, float inv_temperature,

@@ -33,7 +33,7 @@ void AtenWeights::refresh(const kernels::CpuContext& context) {
       values = ops::unpack(*packed[i]);
     } else {
       const std::vector<int64_t> shape =
-          p.vector ? std::vector<int64_t>{p.cols} : std::vector<int64_t>{p.rows, p.cols};
+          p.vector ? std::vector{p.size()} : std::vector{p.rows, p.cols};
       auto* data = const_cast<Bf16*>(model_.parameters().of(task));
       values = at::from_blob(data, shape, at::kBFloat16);
     }

@@ -11,7 +11,7 @@
 
 namespace quads {
 
-/// Gives the tensor of a parameter (an index of the layout): norms [cols] FP32, matrices [rows,
+/// Gives the tensor of a parameter (an index of the layout): norms and biases FP32, matrices [rows,
 /// cols] in ops::matmul_dtype().
 using WeightSource = std::function<at::Tensor(int64_t parameter)>;
 

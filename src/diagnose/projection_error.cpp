@@ -17,7 +17,7 @@ using kernels::Operand;
 using kernels::PackedMatrix;
 using kernels::QuantizeSpec;
 
-constexpr const char* kProjections[kSites] = {"qkv", "out", "gate_up", "down"};
+constexpr const char* kProjections[kSites] = {"qkv", "out", "gate_up", "down", "shared_down"};
 
 // Sums of squares of one projection.
 struct Accumulator {
@@ -25,7 +25,7 @@ struct Accumulator {
   std::vector<double> difference;  // one a candidate
 };
 
-// One linear layer of a model.
+// One linear layer of a model; expert number `experts` is the shared one.
 struct Linear {
   const QuantizeSpec* input;
   const PackedMatrix* weight;
@@ -38,11 +38,15 @@ Linear linear_at(const PackedModel& model, int64_t layer, Site site, int64_t exp
     case Site::kAttentionOut:
       return {&model.attention(layer).out.input, &model.attention(layer).out.weight};
     case Site::kFfnIn:
-      return {&model.ffn(layer).gate_up_input, &model.ffn(layer).gate_up[expert]};
+      return {expert == model.ffn(layer).experts ? &model.ffn(layer).shared_gate_up_input
+                                                 : &model.ffn(layer).gate_up_input,
+              &model.ffn(layer).gate_up[expert]};
     case Site::kFfnMid:
+      return {&model.ffn(layer).down_input, &model.ffn(layer).down[expert]};
+    case Site::kSharedMid:
       break;
   }
-  return {&model.ffn(layer).down_input, &model.ffn(layer).down[expert]};
+  return {&model.ffn(layer).shared_down_input, &model.ffn(layer).down[expert]};
 }
 
 class Measurement {
@@ -134,14 +138,14 @@ class Measurement {
     if (!measured(layer, Site::kAttentionIn) && !measured(layer, Site::kAttentionOut)) return;
     const AttentionBlock& block = reference_.attention(layer);
     const std::vector<Bf16> h = normalised(x, batch.rows, block.norm, block.rms_eps);
-    const std::vector<float> qkv = compare(layer, Site::kAttentionIn, 0, h.data(), batch.rows);
-    const std::vector<Bf16> attended = attend(block, batch.attention, batch.rows, qkv);
+    std::vector<float> qkv = compare(layer, Site::kAttentionIn, 0, h.data(), batch.rows);
+    const std::vector<Bf16> attended = attend(block, batch.attention, batch.rows, std::move(qkv));
     compare(layer, Site::kAttentionOut, 0, attended.data(), batch.rows);
   }
 
   // The attention block between its two products; overwrites the batch's KV scratch.
   std::vector<Bf16> attend(const AttentionBlock& block, const AttentionRows& rows, int64_t count,
-                           const std::vector<float>& qkv) const {
+                           std::vector<float> qkv) const {
     const kernels::AttentionShape& shape = block.shape;
     const int64_t half = shape.head_dim / 2, width = block.q_width();
     std::vector<Bf16> q(static_cast<size_t>(count * width)), attended(q.size());
@@ -150,14 +154,16 @@ class Measurement {
       return rows.kv + rows.page_ids[row][p] * rows.page_stride;
     };
     for (int64_t r = 0; r < count; ++r) {
-      const float* row = qkv.data() + r * block.qkv_width();
+      float* row = qkv.data() + r * block.qkv_width();
+      kernels::add_qkv_bias(block, row);
       const int64_t position = rows.positions[r];
       const float* cos = rows.cos + position * half;
       const float* sin = rows.sin + position * half;
-      context_.rows().qk_norm_rope(row, shape.heads, shape.head_dim, block.q_norm, block.rms_eps,
-                                   cos, sin, q.data() + r * width);
+      context_.rows().qk_norm_rope(row, shape.heads, shape.head_dim, block.q_norm,
+                                   block.q_norm_heads(), block.rms_eps, cos, sin,
+                                   q.data() + r * width);
       context_.rows().qk_norm_rope(row + width, shape.kv_heads, shape.head_dim, block.k_norm,
-                                   block.rms_eps, cos, sin, key.data());
+                                   block.k_norm_heads(), block.rms_eps, cos, sin, key.data());
       context_.rows().to_bf16(row + width + block.kv_width(), block.kv_width(), 1.0F, value.data());
       kernels::store_kv(shape, key.data(), value.data(), position % kernels::kPageSize,
                         page(r, position / kernels::kPageSize));
@@ -190,25 +196,32 @@ class Measurement {
                       h.begin() + (r + 1) * block.hidden);
       }
       const int64_t count = std::ssize(inputs) / block.hidden;
-      if (count == 0) continue;
-      const std::vector<float> gate_up = compare(layer, Site::kFfnIn, expert, inputs.data(), count);
-      std::vector<Bf16> mid(static_cast<size_t>(count * block.width));
-      context_.rows().silu_mul(gate_up.data(), 2 * block.width, count, block.width, mid.data(),
-                               block.width);
-      compare(layer, Site::kFfnMid, expert, mid.data(), count);
+      if (count > 0) add_expert(layer, expert, inputs.data(), count, block.width, Site::kFfnMid);
     }
+    if (measured(layer, Site::kSharedMid)) {
+      add_expert(layer, block.experts, h.data(), rows, block.shared_width, Site::kSharedMid);
+    }
+  }
+
+  void add_expert(int64_t layer, int64_t expert, const Bf16* inputs, int64_t count, int64_t width,
+                  Site middle) {
+    const std::vector<float> gate_up = compare(layer, Site::kFfnIn, expert, inputs, count);
+    std::vector<Bf16> mid(static_cast<size_t>(count * width));
+    context_.rows().silu_mul(gate_up.data(), 2 * width, count, width, mid.data(), width);
+    compare(layer, middle, expert, mid.data(), count);
   }
 
   std::vector<int32_t> route(const MoeBlock& block, const std::vector<Bf16>& h,
                              int64_t rows) const {
     std::vector<int32_t> ids(static_cast<size_t>(rows * block.top_k), 0);
     if (block.router == nullptr) return ids;
-    std::vector<float> logits(static_cast<size_t>(rows * block.experts));
+    const int64_t ldl = block.router_rows();
+    std::vector<float> logits(static_cast<size_t>(rows * ldl));
     std::vector<float> weights(ids.size());
     kernels::linear(context_, {.q1 = h.data(), .ld1 = block.hidden}, rows, *block.router,
-                    logits.data(), block.experts);
-    context_.rows().route(logits.data(), rows, block.experts, block.top_k, block.normalise_weights,
-                          nullptr, ids.data(), weights.data());
+                    logits.data(), ldl);
+    context_.rows().route(logits.data(), ldl, rows, block.experts, block.top_k,
+                          block.normalise_weights, nullptr, ids.data(), weights.data());
     return ids;
   }
 

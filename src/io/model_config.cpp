@@ -34,7 +34,6 @@ const std::set<std::string_view>& harmless_keys() {
       "problem_type",
       "return_dict",
       "router_aux_loss_coef",
-      "sliding_window",  // of no effect without use_sliding_window
       "torch_dtype",
       "transformers_version",
       "use_cache",
@@ -42,47 +41,78 @@ const std::set<std::string_view>& harmless_keys() {
   return keys;
 }
 
-const std::set<std::string_view>& used_keys() {
+// Keys that every architecture has.
+const std::set<std::string_view>& common_keys() {
   static const std::set<std::string_view> keys = {
-      "architectures",
-      "attention_bias",
-      "attention_dropout",
-      "bos_token_id",
-      "decoder_sparse_step",
-      "eos_token_id",
-      "head_dim",
-      "hidden_act",
-      "hidden_size",
-      "initializer_range",
-      "intermediate_size",
-      "layer_types",
-      "max_position_embeddings",
-      "mlp_only_layers",
-      "model_type",
-      "moe_intermediate_size",
-      "norm_topk_prob",
-      "num_attention_heads",
-      "num_experts",
-      "num_experts_per_tok",
-      "num_hidden_layers",
-      "num_key_value_heads",
-      "num_local_experts",
-      "pad_token_id",
-      "rms_norm_eps",
-      "rope_parameters",
-      "rope_scaling",
-      "rope_theta",
-      "tie_word_embeddings",
-      "use_sliding_window",
-      "vocab_size",
+      "architectures",       "attention_bias",      "attention_dropout",
+      "bos_token_id",        "eos_token_id",        "head_dim",
+      "hidden_act",          "hidden_size",         "initializer_range",
+      "intermediate_size",   "layer_types",         "max_position_embeddings",
+      "model_type",          "num_attention_heads", "num_hidden_layers",
+      "num_key_value_heads", "pad_token_id",        "rms_norm_eps",
+      "rope_parameters",     "rope_scaling",        "rope_theta",
+      "tie_word_embeddings", "vocab_size",
   };
   return keys;
 }
 
-// null, false, 0, "", [] and {} say that a feature is not used.
-bool is_off(const Json& value) {
-  return value.is_null() || value == false || value == 0 || value == "" ||
-         (value.is_structured() && value.empty());
+// What the architectures differ in. Indexed by Architecture.
+struct Family {
+  Architecture architecture;
+  const char* class_name;
+  const char* model_type;
+  QkNorm qk_norm;
+  double default_rms_norm_eps;
+  std::set<std::string_view> keys;  // besides the common ones
+};
+
+const std::vector<Family>& families() {
+  static const std::vector<Family> all = {
+      {Architecture::kQwen3Moe,
+       "Qwen3MoeForCausalLM",
+       "qwen3_moe",
+       QkNorm::kHead,
+       1e-6,
+       {"decoder_sparse_step", "mlp_only_layers", "moe_intermediate_size", "norm_topk_prob",
+        "num_experts", "num_local_experts", "num_experts_per_tok", "sliding_window",
+        "use_sliding_window"}},
+      {Architecture::kQwen3,
+       "Qwen3ForCausalLM",
+       "qwen3",
+       QkNorm::kHead,
+       1e-6,
+       {"sliding_window", "use_sliding_window"}},
+      {Architecture::kQwen2Moe,
+       "Qwen2MoeForCausalLM",
+       "qwen2_moe",
+       QkNorm::kNone,
+       1e-6,
+       {"decoder_sparse_step", "mlp_only_layers", "moe_intermediate_size", "norm_topk_prob",
+        "num_experts", "num_local_experts", "num_experts_per_tok", "qkv_bias",
+        "shared_expert_intermediate_size", "sliding_window", "use_sliding_window"}},
+      {Architecture::kOlmoe,
+       "OlmoeForCausalLM",
+       "olmoe",
+       QkNorm::kProjection,
+       1e-5,
+       {"norm_topk_prob", "num_experts", "num_local_experts", "num_experts_per_tok"}},
+      {Architecture::kMixtral,
+       "MixtralForCausalLM",
+       "mixtral",
+       QkNorm::kNone,
+       1e-5,
+       {"num_experts", "num_local_experts", "num_experts_per_tok"}},
+  };
+  return all;
+}
+
+const Family& family_of(Architecture architecture) {
+  return families()[static_cast<size_t>(architecture)];
+}
+
+// Whether intermediate_size is that of the experts.
+bool all_layers_have_experts(Architecture architecture) {
+  return architecture == Architecture::kOlmoe || architecture == Architecture::kMixtral;
 }
 
 Architecture read_architecture(const Json& json, const std::string& where) {
@@ -92,47 +122,17 @@ Architecture read_architecture(const Json& json, const std::string& where) {
           names.size());
   require(model_type || !names.empty(), "{}: neither 'architectures' nor 'model_type' is given",
           where);
-  for (const Architecture architecture : {Architecture::kQwen3Moe, Architecture::kQwen3}) {
-    const bool name_fits = names.empty() || names[0] == architecture_name(architecture);
-    const char* type = architecture == Architecture::kQwen3Moe ? "qwen3_moe" : "qwen3";
-    if (name_fits && (!model_type || *model_type == type)) {
-      return architecture;
-    }
+  std::vector<std::string_view> known;
+  for (const Family& family : families()) {
+    const bool name_fits = names.empty() || names[0] == family.class_name;
+    if (name_fits && (!model_type || *model_type == family.model_type)) return family.architecture;
+    known.push_back(family.class_name);
   }
-  fail(
-      "{}: architecture '{}' (model_type '{}') is not supported; Qwen3MoeForCausalLM and "
-      "Qwen3ForCausalLM are",
-      where, names.empty() ? "" : names[0], model_type.value_or(""));
+  fail("{}: architecture '{}' (model_type '{}') is not supported; {} are", where,
+       names.empty() ? "" : names[0], model_type.value_or(""), fmt::join(known, ", "));
 }
 
-double read_rope_theta(const Json& json, const std::string& where) {
-  std::optional<double> theta = find_key<double>(json, "rope_theta", where);
-  for (const char* key : {"rope_parameters", "rope_scaling"}) {
-    const auto rope = find_key<Json>(json, key, where);
-    if (!rope) {
-      continue;
-    }
-    const std::string inside = fmt::format("{}: '{}'", where, key);
-    const auto type = find_key<std::string>(*rope, "rope_type", inside)
-                          .value_or(get_or<std::string>(*rope, "type", "default", inside));
-    require(type == "default", "{}: rope_type '{}' is not supported, only 'default' is", inside,
-            type);
-    for (const auto& [name, value] : rope->items()) {
-      require(name == "rope_type" || name == "type" || name == "rope_theta" || is_off(value) ||
-                  (name == "partial_rotary_factor" && value == 1),
-              "{}: {} = {} is not supported", inside, name, json_excerpt(value));
-    }
-    const auto inner = find_key<double>(*rope, "rope_theta", inside);
-    require(!inner || !theta || *inner == *theta, "{}: rope_theta {} contradicts {} elsewhere",
-            inside, inner.value_or(0), theta.value_or(0));
-    theta = theta ? theta : inner;
-  }
-  require(theta.has_value(), "{}: neither 'rope_parameters' nor 'rope_theta' gives the RoPE base",
-          where);
-  return *theta;
-}
-
-void reject_unsupported(const Json& json, const std::string& where) {
+void reject_unsupported(const Json& json, const Family& family, const std::string& where) {
   const auto must_be = [&](const char* key, const Json& supported) {
     const auto it = json.find(key);
     require(it == json.end() || it->is_null() || *it == supported,
@@ -143,6 +143,7 @@ void reject_unsupported(const Json& json, const std::string& where) {
   must_be("attention_dropout", 0);
   must_be("hidden_act", "silu");
   must_be("use_sliding_window", false);
+  if (!family.keys.contains("use_sliding_window")) must_be("sliding_window", nullptr);
   for (const auto& type : get_or<std::vector<std::string>>(json, "layer_types", {}, where)) {
     require(type == "full_attention",
             "{}: layer type '{}' is not supported, only "
@@ -150,8 +151,10 @@ void reject_unsupported(const Json& json, const std::string& where) {
             where, type);
   }
   for (const auto& [key, value] : json.items()) {
-    require(used_keys().contains(key) || harmless_keys().contains(key) || is_off(value),
-            "{}: key '{}' = {} is not supported", where, key, json_excerpt(value));
+    require(common_keys().contains(key) || family.keys.contains(key) ||
+                harmless_keys().contains(key) || is_off(value),
+            "{}: key '{}' = {} is not supported for {}", where, key, json_excerpt(value),
+            family.class_name);
   }
 }
 
@@ -188,6 +191,14 @@ void validate_experts(const ModelConfig& config, const std::string& where) {
             "{}: num_experts_per_tok = {} is not in 1..num_experts = {}", where,
             config.num_experts_per_tok, config.num_experts);
   }
+  if (all_layers_have_experts(config.architecture)) {
+    require(config.num_experts > 0, "{}: {} needs experts, but num_experts = 0", where,
+            architecture_name(config.architecture));
+  }
+  if (config.architecture == Architecture::kQwen2Moe) {
+    require_size(config.shared_expert_intermediate_size, kMaxWidth,
+                 "shared_expert_intermediate_size", where);
+  }
 }
 
 void require_moderate_total(const ModelConfig& c, const std::string& where) {
@@ -195,7 +206,8 @@ void require_moderate_total(const ModelConfig& c, const std::string& where) {
   const auto product = [](auto... sizes) { return (1.0 * ... * static_cast<double>(sizes)); };
   const double heads = 2.0 * static_cast<double>(c.num_attention_heads + c.num_key_value_heads);
   const double mlp =
-      std::max(product(3, c.intermediate_size), product(3, c.num_experts, c.moe_intermediate_size));
+      std::max(product(3, c.intermediate_size), product(3, c.num_experts, c.moe_intermediate_size)) +
+      product(3, c.shared_expert_intermediate_size);
   const double total =
       product(2, c.vocab_size, c.hidden_size) +
       product(c.num_hidden_layers, c.hidden_size) * (heads * static_cast<double>(c.head_dim) + mlp);
@@ -211,14 +223,16 @@ void require_moderate_total(const ModelConfig& c, const std::string& where) {
 }  // namespace
 
 std::string architecture_name(Architecture architecture) {
-  return architecture == Architecture::kQwen3Moe ? "Qwen3MoeForCausalLM" : "Qwen3ForCausalLM";
+  return family_of(architecture).class_name;
 }
 
 bool ModelConfig::is_sparse(int64_t layer) const {
-  return architecture == Architecture::kQwen3Moe && num_experts > 0 &&
+  return architecture != Architecture::kQwen3 && num_experts > 0 &&
          (layer + 1) % decoder_sparse_step == 0 &&
          std::find(mlp_only_layers.begin(), mlp_only_layers.end(), layer) == mlp_only_layers.end();
 }
+
+QkNorm ModelConfig::qk_norm() const { return family_of(architecture).qk_norm; }
 
 void validate(const ModelConfig& config, const std::string& where) {
   require_size(config.vocab_size, kMaxVocabulary, "vocab_size", where);
@@ -236,14 +250,19 @@ void validate(const ModelConfig& config, const std::string& where) {
           config.head_dim);
   require(config.rms_norm_eps > 0 && std::isfinite(config.rms_norm_eps),
           "{}: rms_norm_eps = {} is not a positive number", where, config.rms_norm_eps);
-  require(config.rope_theta > 0 && std::isfinite(config.rope_theta),
-          "{}: rope_theta = {} is not a positive number", where, config.rope_theta);
+  validate(config.rope, where);
   require(config.initializer_range >= 0 && std::isfinite(config.initializer_range),
           "{}: initializer_range = {} is not a number >= 0", where, config.initializer_range);
-  if (config.architecture == Architecture::kQwen3Moe) {
+  if (config.architecture != Architecture::kQwen3) {
     validate_experts(config, where);
   }
   require_moderate_total(config, where);
+  if (config.qk_norm() == QkNorm::kProjection) {
+    require(config.num_attention_heads * config.head_dim == config.hidden_size,
+            "{}: head_dim = {} is not hidden_size = {} / num_attention_heads = {}, as {} has it",
+            where, config.head_dim, config.hidden_size, config.num_attention_heads,
+            architecture_name(config.architecture));
+  }
   const auto check_token = [&](int32_t id, const char* key) {
     require(id >= 0 && id < config.vocab_size, "{}: {} = {} is not in the vocabulary of {}", where,
             key, id, config.vocab_size);
@@ -263,30 +282,41 @@ ModelConfig model_config_from_json(const Json& json, const std::string& where) {
   require(json.is_object(), "{}: {} is not an object", where, json_excerpt(json));
   ModelConfig config;
   config.architecture = read_architecture(json, where);
-  reject_unsupported(json, where);
+  const Family& family = family_of(config.architecture);
+  reject_unsupported(json, family, where);
   const auto size = [&](const char* key) { return get<int64_t>(json, key, where); };
   config.vocab_size = size("vocab_size");
   config.hidden_size = size("hidden_size");
   config.intermediate_size = size("intermediate_size");
   config.num_hidden_layers = size("num_hidden_layers");
   config.num_attention_heads = size("num_attention_heads");
-  config.num_key_value_heads = size("num_key_value_heads");
+  config.num_key_value_heads =
+      all_layers_have_experts(config.architecture)  // null: no groups
+          ? get_or(json, "num_key_value_heads", config.num_attention_heads, where)
+          : size("num_key_value_heads");
   config.max_position_embeddings = size("max_position_embeddings");
   require_size(config.num_attention_heads, kMaxHeads, "num_attention_heads", where);
-  const int64_t default_head_dim = config.architecture == Architecture::kQwen3Moe
-                                       ? config.hidden_size / config.num_attention_heads
-                                       : 128;
+  const int64_t default_head_dim = config.architecture == Architecture::kQwen3
+                                       ? 128
+                                       : config.hidden_size / config.num_attention_heads;
   config.head_dim = get_or<int64_t>(json, "head_dim", default_head_dim, where);
-  if (config.architecture == Architecture::kQwen3Moe) {
-    config.moe_intermediate_size = size("moe_intermediate_size");
+  if (config.architecture != Architecture::kQwen3) {
+    config.moe_intermediate_size = all_layers_have_experts(config.architecture)
+                                       ? config.intermediate_size
+                                       : size("moe_intermediate_size");
     config.num_experts = read_num_experts(json, where);
     config.num_experts_per_tok = size("num_experts_per_tok");
-    config.norm_topk_prob = get_or(json, "norm_topk_prob", false, where);
+    config.norm_topk_prob = config.architecture == Architecture::kMixtral ||
+                            get_or(json, "norm_topk_prob", false, where);
     config.decoder_sparse_step = get_or<int64_t>(json, "decoder_sparse_step", 1, where);
     config.mlp_only_layers = get_or<std::vector<int64_t>>(json, "mlp_only_layers", {}, where);
   }
-  config.rms_norm_eps = get_or(json, "rms_norm_eps", 1e-6, where);
-  config.rope_theta = read_rope_theta(json, where);
+  if (config.architecture == Architecture::kQwen2Moe) {
+    config.shared_expert_intermediate_size = size("shared_expert_intermediate_size");
+    config.qkv_bias = get_or(json, "qkv_bias", true, where);
+  }
+  config.rms_norm_eps = get_or(json, "rms_norm_eps", family.default_rms_norm_eps, where);
+  config.rope = read_rope(json, config.max_position_embeddings, where);
   config.initializer_range = get_or(json, "initializer_range", 0.02, where);
   config.tie_word_embeddings = get_or(json, "tie_word_embeddings", false, where);
   config.bos_token_id = find_key<int32_t>(json, "bos_token_id", where);
@@ -297,10 +327,10 @@ ModelConfig model_config_from_json(const Json& json, const std::string& where) {
 }
 
 Json model_config_to_json(const ModelConfig& config) {
-  const bool is_moe = config.architecture == Architecture::kQwen3Moe;
+  const Family& family = family_of(config.architecture);
   Json json = {
-      {"architectures", {architecture_name(config.architecture)}},
-      {"model_type", is_moe ? "qwen3_moe" : "qwen3"},
+      {"architectures", {family.class_name}},
+      {"model_type", family.model_type},
       {"dtype", "bfloat16"},        // transformers 5
       {"torch_dtype", "bfloat16"},  // transformers 4
       {"vocab_size", config.vocab_size},
@@ -314,25 +344,27 @@ Json model_config_to_json(const ModelConfig& config) {
       {"hidden_act", "silu"},
       {"attention_bias", false},
       {"attention_dropout", 0.0},
-      {"use_sliding_window", false},
       {"rms_norm_eps", config.rms_norm_eps},
       {"initializer_range", config.initializer_range},
       {"tie_word_embeddings", config.tie_word_embeddings},
-      {"rope_theta", config.rope_theta},
-      {"rope_scaling", nullptr},
-      {"rope_parameters", {{"rope_type", "default"}, {"rope_theta", config.rope_theta}}},
       {"bos_token_id", optional_to_json(config.bos_token_id)},
       {"eos_token_id", token_ids_to_json(config.eos_token_ids)},
       {"pad_token_id", optional_to_json(config.pad_token_id)},
   };
-  if (is_moe) {
-    json["moe_intermediate_size"] = config.moe_intermediate_size;
-    json["num_experts"] = config.num_experts;
-    json["num_experts_per_tok"] = config.num_experts_per_tok;
-    json["norm_topk_prob"] = config.norm_topk_prob;
-    json["decoder_sparse_step"] = config.decoder_sparse_step;
-    json["mlp_only_layers"] = config.mlp_only_layers;
-  }
+  write_rope(config.rope, json);
+  const auto put = [&](const char* key, const Json& value) {
+    if (family.keys.contains(key)) json[key] = value;
+  };
+  put("use_sliding_window", false);
+  put("moe_intermediate_size", config.moe_intermediate_size);
+  put("num_experts_per_tok", config.num_experts_per_tok);
+  put("norm_topk_prob", config.norm_topk_prob);
+  put("decoder_sparse_step", config.decoder_sparse_step);
+  put("mlp_only_layers", config.mlp_only_layers);
+  put("shared_expert_intermediate_size", config.shared_expert_intermediate_size);
+  put("qkv_bias", config.qkv_bias);
+  const bool is_mixtral = config.architecture == Architecture::kMixtral;
+  put(is_mixtral ? "num_local_experts" : "num_experts", config.num_experts);
   return json;
 }
 

@@ -30,28 +30,9 @@ bool is_plain_name(const std::string& name) {
          name.find('\0') == std::string::npos;
 }
 
-}  // namespace
+constexpr const char* kIndexName = "model.safetensors.index.json";
 
-TensorStore::TensorStore(const fs::path& path) : path_(path) {
-  require(fs::exists(path), "{}: no such file or directory", path.string());
-  if (!fs::is_directory(path)) {
-    add_file(path);
-  } else if (fs::exists(path / "model.safetensors")) {
-    add_file(path / "model.safetensors");
-  } else {
-    const fs::path index = path / "model.safetensors.index.json";
-    require(fs::exists(index), "{}: holds neither model.safetensors nor {}{}", path.string(),
-            index.filename().string(), pickled_weights(path));
-    open_shards(index);
-  }
-  std::sort(tensors_.begin(), tensors_.end(),
-            [](const TensorView& a, const TensorView& b) { return a.name < b.name; });
-  for (size_t i = 0; i < tensors_.size(); ++i) {
-    by_name_.emplace(tensors_[i].name, i);
-  }
-}
-
-void TensorStore::open_shards(const fs::path& index_path) {
+std::vector<Shard> read_index(const fs::path& index_path) {
   const std::string where = index_path.string();
   const Json index = read_json_file(index_path);
   const Json weight_map = get<Json>(index, "weight_map", where);
@@ -63,23 +44,50 @@ void TensorStore::open_shards(const fs::path& index_path) {
             name, shard);
     expected[shard].insert(name);
   }
+  std::vector<Shard> shards;
   for (auto& [shard, names] : expected) {
-    const fs::path shard_path = index_path.parent_path() / shard;
-    require(fs::exists(shard_path), "{}: shard '{}' is missing (it should hold tensor '{}')", where,
+    const fs::path path = index_path.parent_path() / shard;
+    require(fs::exists(path), "{}: shard '{}' is missing (it should hold tensor '{}')", where,
             shard, *names.begin());
-    add_file(shard_path);
-    for (const TensorView& tensor : files_.back().tensors()) {
-      require(names.erase(tensor.name) == 1, "{}: tensor '{}' is not placed there by {}",
-              shard_path.string(), tensor.name, index_path.filename().string());
-    }
-    require(names.empty(), "{}: tensor '{}' is not in it, though {} says so", shard_path.string(),
-            names.empty() ? "" : *names.begin(), index_path.filename().string());
+    shards.push_back({path, std::move(names)});
   }
+  return shards;
 }
 
-void TensorStore::add_file(const fs::path& path) {
-  const SafetensorsFile& file = files_.emplace_back(path);
-  tensors_.insert(tensors_.end(), file.tensors().begin(), file.tensors().end());
+}  // namespace
+
+std::vector<Shard> list_shards(const fs::path& path) {
+  require(fs::exists(path), "{}: no such file or directory", path.string());
+  if (!fs::is_directory(path)) return {{path, std::nullopt}};
+  if (fs::exists(path / "model.safetensors")) return {{path / "model.safetensors", std::nullopt}};
+  require(fs::exists(path / kIndexName), "{}: holds neither model.safetensors nor {}{}",
+          path.string(), kIndexName, pickled_weights(path));
+  return read_index(path / kIndexName);
+}
+
+SafetensorsFile open_shard(const Shard& shard) {
+  SafetensorsFile file(shard.path);
+  if (!shard.tensors) return file;
+  std::set<std::string> missing = *shard.tensors;
+  for (const TensorView& tensor : file.tensors()) {
+    require(missing.erase(tensor.name) == 1, "{}: tensor '{}' is not placed there by {}",
+            shard.path.string(), tensor.name, kIndexName);
+  }
+  require(missing.empty(), "{}: tensor '{}' is not in it, though {} says so", shard.path.string(),
+          missing.empty() ? "" : *missing.begin(), kIndexName);
+  return file;
+}
+
+TensorStore::TensorStore(const fs::path& path) : path_(path) {
+  for (const Shard& shard : list_shards(path)) {
+    const SafetensorsFile& file = files_.emplace_back(open_shard(shard));
+    tensors_.insert(tensors_.end(), file.tensors().begin(), file.tensors().end());
+  }
+  std::sort(tensors_.begin(), tensors_.end(),
+            [](const TensorView& a, const TensorView& b) { return a.name < b.name; });
+  for (size_t i = 0; i < tensors_.size(); ++i) {
+    by_name_.emplace(tensors_[i].name, i);
+  }
 }
 
 const TensorView* TensorStore::find(const std::string& name) const {

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <filesystem>
+#include <optional>
+#include <set>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -10,13 +12,25 @@
 
 namespace quads {
 
+/// One file of a model, and the tensors that the index places in it.
+struct Shard {
+  std::filesystem::path path;
+  std::optional<std::set<std::string>> tensors;  // none: there is no index
+};
+
+/// `path` is a .safetensors file, or a model directory with model.safetensors or
+/// model.safetensors.index.json and its shards. Errors: no weights there (pickled ones are named
+/// and refused), a missing shard, a shard's name that leaves the directory.
+std::vector<Shard> list_shards(const std::filesystem::path& path);
+
+/// Maps it. Errors: those of the file itself, and a tensor that the index places there and is not,
+/// or the reverse.
+SafetensorsFile open_shard(const Shard& shard);
+
+/// All shards at once.
 class TensorStore {
  public:
-  /// `path` is a .safetensors file, or a model directory with model.safetensors or
-  /// model.safetensors.index.json and its shards. Beyond the errors of the files themselves: no
-  /// weights there (pickled ones are named and refused), a missing shard, a shard's name that
-  /// leaves the directory, a tensor that the index places in a shard without it, or a tensor in a
-  /// shard that the index does not place there.
+  /// Errors as for list_shards and open_shard.
   explicit TensorStore(const std::filesystem::path& path);
 
   /// Sorted by name. The views live as long as the store.
@@ -28,9 +42,6 @@ class TensorStore {
   const std::filesystem::path& path() const { return path_; }
 
  private:
-  void open_shards(const std::filesystem::path& index_path);
-  void add_file(const std::filesystem::path& path);
-
   std::filesystem::path path_;
   std::vector<SafetensorsFile> files_;
   std::vector<TensorView> tensors_;

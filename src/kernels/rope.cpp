@@ -1,6 +1,7 @@
 #include "kernels/rope.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/error.h"
 #include "numerics/math.h"
@@ -29,15 +30,22 @@ double root(double x, int64_t n) {
 
 }  // namespace
 
-RopeTable::RopeTable(double theta, int64_t head_dim) {
+std::vector<double> rope_wavelengths(double theta, int64_t head_dim) {
   require(theta >= 1.0 && theta <= 1e12, "rope_theta is {}: it must be between 1 and 1e12", theta);
   require(head_dim >= 2 && head_dim <= 256 && head_dim % 2 == 0,
           "head_dim is {}: rotary embedding needs an even number up to 256", head_dim);
   const double step = root(theta, head_dim / 2);
-  double wavelength = 1.0;  // theta^(2 i / head_dim)
-  for (int64_t i = 0; i < head_dim / 2; ++i) {
+  std::vector<double> wavelengths = {1.0};
+  while (std::ssize(wavelengths) < head_dim / 2) wavelengths.push_back(wavelengths.back() * step);
+  return wavelengths;
+}
+
+RopeTable::RopeTable(std::vector<float> inv_freq, double magnitude)
+    : inv_freq_(std::move(inv_freq)), magnitude_(magnitude) {}
+
+RopeTable::RopeTable(double theta, int64_t head_dim) : magnitude_(1.0) {
+  for (double wavelength : rope_wavelengths(theta, head_dim)) {
     inv_freq_.push_back(static_cast<float>(1.0 / wavelength));
-    wavelength *= step;
   }
 }
 
@@ -49,8 +57,8 @@ void RopeTable::grow(int64_t positions) {
   for (int64_t position = positions_; position < target; ++position) {
     for (float frequency : inv_freq_) {
       const float angle = static_cast<float>(position) * frequency;
-      cos_.push_back(static_cast<float>(cos_f64(angle)));
-      sin_.push_back(static_cast<float>(sin_f64(angle)));
+      cos_.push_back(static_cast<float>(magnitude_ * cos_f64(angle)));
+      sin_.push_back(static_cast<float>(magnitude_ * sin_f64(angle)));
     }
   }
   positions_ = target;

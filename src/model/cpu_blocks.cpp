@@ -46,6 +46,7 @@ void CpuBlocks::ffn_forward(int64_t layer, const RowBatch& batch, const float* x
   if (batch.residual_sums) {
     stats.gate_up = batch.residual_sums->at(layer, Site::kFfnIn, batch.counted);
     stats.down = batch.residual_sums->at(layer, Site::kFfnMid, batch.counted);
+    stats.shared_down = batch.residual_sums->at(layer, Site::kSharedMid, batch.counted);
   }
   kernels::moe_forward(context_, model_.ffn(layer), batch.rows, routing(layer, batch), stats, x, y);
 }
@@ -69,9 +70,11 @@ void CpuBlocks::attention_backward(int64_t layer, const RowBatch& batch, const f
                                    const float* dy, float* grads, float* dx) {
   const ParameterLayout& layout = model_.parameters().layout();
   const ParameterLayout::Layer& at = layout.layers[static_cast<size_t>(layer)];
-  const auto grad = [&](int64_t index) { return grads + layout.at(index).offset; };
-  const kernels::AttentionGrads g{grad(at.input_norm), grad(at.qkv), grad(at.q_norm),
-                                  grad(at.k_norm), grad(at.o)};
+  const auto grad = [&](int64_t index) {
+    return index < 0 ? nullptr : grads + layout.at(index).offset;
+  };
+  const kernels::AttentionGrads g{grad(at.input_norm), grad(at.qkv),    grad(at.qkv_bias),
+                                  grad(at.q_norm),     grad(at.k_norm), grad(at.o)};
   kernels::attention_backward(context_, model_.attention(layer), model_.attention_transposed(layer),
                               attention_rows(layer, batch), batch.cu_seqlens, batch.sequences, x,
                               dy, g, dx);

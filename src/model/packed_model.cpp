@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "base/error.h"
+#include "model/rope.h"
 #include "numerics/nvfp4.h"
 
 namespace quads {
@@ -54,7 +55,7 @@ std::string locate(const Parameter& parameter, int64_t index) {
 PackedModel::PackedModel(const Parameters& parameters, const Options& options)
     : parameters_(parameters),
       options_(options),
-      rope_(parameters.config().rope_theta, parameters.config().head_dim) {
+      rope_(make_rope_table(parameters.config().rope, parameters.config().head_dim)) {
   const ModelConfig& c = parameters.config();
   const ParameterLayout& layout = parameters.layout();
   const auto eps = static_cast<float>(c.rms_norm_eps);
@@ -72,6 +73,8 @@ PackedModel::PackedModel(const Parameters& parameters, const Options& options)
                        1.0F / std::sqrt(static_cast<float>(c.head_dim))};
     attention.rms_eps = eps;
     attention.norm = parameters.of(at.input_norm);
+    attention.qkv_bias = parameters.of(at.qkv_bias);
+    attention.whole_qk_norm = c.qk_norm() == QkNorm::kProjection;
     attention.q_norm = parameters.of(at.q_norm);
     attention.k_norm = parameters.of(at.k_norm);
     add_matrix(l, static_cast<int>(Site::kAttentionIn), at.qkv, &attention.qkv.weight,
@@ -83,7 +86,8 @@ PackedModel::PackedModel(const Parameters& parameters, const Options& options)
     const bool sparse = at.router >= 0;
     ffn.hidden = c.hidden_size;
     ffn.width = sparse ? c.moe_intermediate_size : c.intermediate_size;
-    ffn.experts = std::ssize(at.gate_up);
+    ffn.experts = sparse ? c.num_experts : 1;
+    ffn.shared_width = c.has_shared_expert(l) ? c.shared_expert_intermediate_size : 0;
     ffn.top_k = sparse ? c.num_experts_per_tok : 1;
     ffn.normalise_weights = c.norm_topk_prob;
     ffn.rms_eps = eps;
@@ -93,15 +97,18 @@ PackedModel::PackedModel(const Parameters& parameters, const Options& options)
                  other ? &other->router : nullptr);
       ffn.router = &layer.router;
     }
-    const auto experts = static_cast<size_t>(ffn.experts);
+    const size_t experts = at.gate_up.size();
     layer.gate_up.resize(experts);
     layer.down.resize(experts);
     layer.gate_up_transposed.resize(experts);
     layer.down_transposed.resize(experts);
     for (size_t e = 0; e < experts; ++e) {
-      add_matrix(l, static_cast<int>(Site::kFfnIn), at.gate_up[e], &layer.gate_up[e],
+      const bool shared = static_cast<int64_t>(e) == ffn.experts;
+      const bool plain = shared && !quantised(l, Site::kSharedMid);
+      const auto site = [&](Site s) { return plain ? -1 : static_cast<int>(s); };
+      add_matrix(l, site(Site::kFfnIn), at.gate_up[e], &layer.gate_up[e],
                  &layer.gate_up_transposed[e], other ? &other->gate_up[e] : nullptr);
-      add_matrix(l, static_cast<int>(Site::kFfnMid), at.down[e], &layer.down[e],
+      add_matrix(l, site(shared ? Site::kSharedMid : Site::kFfnMid), at.down[e], &layer.down[e],
                  &layer.down_transposed[e], other ? &other->down[e] : nullptr);
     }
     ffn.gate_up = layer.gate_up.data();
@@ -118,6 +125,7 @@ PackedModel::PackedModel(const Parameters& parameters, const Options& options)
 bool PackedModel::quantised(int64_t layer, Site site) const {
   const Precision& p = options_.precision;
   if (p.weights == Format::kBf16 && p.activations == Format::kBf16) return false;
+  if (site == Site::kSharedMid && !config().has_shared_expert(layer)) return false;
   const bool sparse = config().is_sparse(layer);
   return options_.scope.covers(layer, config().num_hidden_layers, sparse, site);
 }
@@ -128,6 +136,8 @@ int64_t PackedModel::width(int64_t layer, Site site) const {
       return at(layer).attention.q_width();
     case Site::kFfnMid:
       return at(layer).ffn.width;
+    case Site::kSharedMid:
+      return at(layer).ffn.shared_width;
     case Site::kAttentionIn:
     case Site::kFfnIn:
       break;
@@ -221,9 +231,14 @@ void PackedModel::update_masks(const RacMasks& masks) {
           break;
         case Site::kFfnIn:
           layer.ffn.gate_up_input = spec;
+          layer.ffn.shared_gate_up_input =
+              quantised(l, Site::kSharedMid) ? spec : kernels::QuantizeSpec{.k = spec.k};
           break;
         case Site::kFfnMid:
           layer.ffn.down_input = spec;
+          break;
+        case Site::kSharedMid:
+          layer.ffn.shared_down_input = spec;
           break;
       }
     }

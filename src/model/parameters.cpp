@@ -3,11 +3,12 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
-#include <unordered_map>
+#include <cstring>
 
 #include "base/error.h"
 #include "base/random.h"
 #include "io/safetensors_writer.h"
+#include "model/tensor_map.h"
 #include "numerics/math.h"
 
 namespace quads {
@@ -27,76 +28,157 @@ float normal(uint32_t a, uint32_t b) {
   return std::sqrt(-2.0F * log_f32(u)) * static_cast<float>(cos_f64(angle));
 }
 
+void require_tiles(const char* key, int64_t value) {
+  require(value % 32 == 0, "config.json: {} is {}; the kernels need a multiple of 32", key, value);
+}
+
+// Element `index` of a tensor whose last extent is `cols`.
+void require_finite(float x, std::string_view tensor, int64_t index, int64_t cols) {
+  const bool fits = std::isfinite(x) && std::isfinite(to_float(to_bf16(x)));
+  require(fits, "tensor {} holds {} at row {}, column {}", tensor, x, index / cols, index % cols);
+}
+
+// Elements of a file's tensor as BF16, a piece at a time. Other types are rounded to BF16.
+void read_bf16(const TensorView& view, int64_t begin, int64_t count, Bf16* out) {
+  const std::byte* data = view.data + static_cast<size_t>(begin) * dtype_size(view.dtype);
+  const auto convert = [&](auto element, auto to_value) {  // files need not be aligned
+    for (int64_t i = 0; i < count; ++i) {
+      std::memcpy(&element, data + static_cast<size_t>(i) * sizeof(element), sizeof(element));
+      out[i] = to_bf16(to_value(element));
+    }
+  };
+  if (view.dtype == DType::kBF16) {
+    std::memcpy(out, data, static_cast<size_t>(count) * sizeof(Bf16));
+  } else if (view.dtype == DType::kF16) {
+    convert(uint16_t{}, half_to_float);
+  } else if (view.dtype == DType::kF32) {
+    convert(float{}, [](float x) { return x; });
+  } else {
+    fail("tensor {} is {}; weights are read as BF16, F16 or F32", view.name, describe(view));
+  }
+}
+
+// One file's tensor into the parameters.
+void load_tensor(const TensorView& view, TensorMap& map, Parameters& parameters) {
+  const TensorPlace& place = map.take(view.name, view.shape);
+  int64_t read = 0;
+  for (const TensorPiece& piece : place.pieces) {
+    const int64_t cols = parameters.layout().at(piece.parameter).cols;
+    const int64_t count = piece.rows * cols;
+    Bf16* out = parameters.values() + map.offset_of(piece);
+    read_bf16(view, read, count, out);
+    for (int64_t i = 0; i < count; ++i) {
+      require_finite(to_float(out[i]), view.name, read + i, view.shape.back());
+    }
+    read += count;
+  }
+}
+
+// The head of a model with tied embeddings, stored besides, must be the embedding.
+void require_tied(const TensorView& head, const Parameters& parameters) {
+  const ParameterLayout& layout = parameters.layout();
+  const Parameter& embedding = layout.at(layout.embedding);
+  bool equal = head.shape == embedding.part_shape(embedding.parts[0]);
+  std::vector<Bf16> row(static_cast<size_t>(embedding.cols));
+  for (int64_t r = 0; equal && r < embedding.rows; ++r) {
+    read_bf16(head, r * embedding.cols, embedding.cols, row.data());
+    equal = std::ranges::equal(
+        row, std::span(parameters.of(layout.embedding) + r * embedding.cols, row.size()));
+  }
+  require(equal, "tie_word_embeddings is true, but {} differs from {}", head.name, embedding.name);
+}
+
 }  // namespace
 
-int64_t ParameterLayout::add(std::string name, int64_t rows, int64_t cols,
-                             std::vector<ParameterPart> parts) {
-  Parameter parameter{std::move(name), rows, cols, total, false, std::move(parts)};
+int64_t ParameterLayout::add(Parameter parameter) {
+  parameter.offset = total;
   total += parameter.padded_size();
   parameters.push_back(std::move(parameter));
   return std::ssize(parameters) - 1;
 }
 
 int64_t ParameterLayout::add_vector(const std::string& name, int64_t cols) {
-  Parameter parameter{name, 1, cols, total, true, {{name, 0, 1}}};
-  total += parameter.padded_size();
-  parameters.push_back(std::move(parameter));
-  return std::ssize(parameters) - 1;
+  return add({name, 1, cols, 0, true, 1.0F, {{name, 0, 1}}});
 }
 
 int64_t ParameterLayout::add_matrix(const std::string& name, int64_t rows, int64_t cols) {
-  return add(name, rows, cols, {{name, 0, rows}});
+  return add_parts(name, cols, {{name, 0, rows}});
 }
 
-ParameterLayout::ParameterLayout(const ModelConfig& c) {
+int64_t ParameterLayout::add_parts(const std::string& name, int64_t cols,
+                                   std::vector<ParameterPart> parts) {
+  const int64_t rows = parts.back().row_begin + parts.back().rows;
+  return add({name, rows, cols, 0, false, 0.0F, std::move(parts)});
+}
+
+ParameterLayout::Layer ParameterLayout::add_layer(const ModelConfig& c, int64_t index) {
   const int64_t hidden = c.hidden_size;
   const int64_t q_width = c.num_attention_heads * c.head_dim;
   const int64_t kv_width = c.num_key_value_heads * c.head_dim;
-  const auto require_tiles = [](const char* key, int64_t value) {
-    require(value % 32 == 0, "config.json: {} is {}; the kernels need a multiple of 32", key,
-            value);
+  const std::string prefix = fmt::format("model.layers.{}.", index);
+  const std::string attention = prefix + "self_attn.";
+  Layer layer;
+  layer.input_norm = add_vector(prefix + "input_layernorm.weight", hidden);
+  const auto qkv_parts = [&](const char* suffix) {
+    return std::vector<ParameterPart>{
+        {fmt::format("{}q_proj.{}", attention, suffix), 0, q_width},
+        {fmt::format("{}k_proj.{}", attention, suffix), q_width, kv_width},
+        {fmt::format("{}v_proj.{}", attention, suffix), q_width + kv_width, kv_width}};
   };
-  require_tiles("hidden_size", hidden);
+  layer.qkv = add_parts(attention + "qkv_proj", hidden, qkv_parts("weight"));
+  if (c.qkv_bias) {
+    layer.qkv_bias =
+        add({attention + "qkv_bias", q_width + 2 * kv_width, 1, 0, true, 0.0F, qkv_parts("bias")});
+  }
+  if (c.qk_norm() != QkNorm::kNone) {
+    const bool whole = c.qk_norm() == QkNorm::kProjection;
+    layer.q_norm = add_vector(attention + "q_norm.weight", whole ? q_width : c.head_dim);
+    layer.k_norm = add_vector(attention + "k_norm.weight", whole ? kv_width : c.head_dim);
+  }
+  layer.o = add_matrix(attention + "o_proj.weight", hidden, q_width);
+  layer.post_norm = add_vector(prefix + "post_attention_layernorm.weight", hidden);
+
+  const bool mixtral = c.architecture == Architecture::kMixtral;
+  const std::string mlp = prefix + (mixtral ? "block_sparse_moe." : "mlp.");
+  const auto add_expert = [&](const std::string& at, const char* size_key, int64_t width) {
+    require_tiles(size_key, width);
+    layer.gate_up.push_back(
+        add_parts(at + "gate_up_proj", hidden,
+                  {{at + (mixtral ? "w1.weight" : "gate_proj.weight"), 0, width},
+                   {at + (mixtral ? "w3.weight" : "up_proj.weight"), width, width}}));
+    layer.down.push_back(
+        add_matrix(at + (mixtral ? "w2.weight" : "down_proj.weight"), hidden, width));
+  };
+  if (!c.is_sparse(index)) {
+    add_expert(mlp, "intermediate_size", c.intermediate_size);
+    return layer;
+  }
+  std::vector<ParameterPart> router = {{mlp + "gate.weight", 0, c.num_experts}};
+  if (c.has_shared_expert(index)) {
+    router.push_back({mlp + "shared_expert_gate.weight", c.num_experts, 1});
+  }
+  layer.router = add_parts(mlp + "gate.weight", hidden, std::move(router));
+  for (int64_t e = 0; e < c.num_experts; ++e) {
+    add_expert(fmt::format("{}experts.{}.", mlp, e), "moe_intermediate_size",
+               c.moe_intermediate_size);
+  }
+  if (c.has_shared_expert(index)) {
+    add_expert(mlp + "shared_expert.", "shared_expert_intermediate_size",
+               c.shared_expert_intermediate_size);
+  }
+  return layer;
+}
+
+ParameterLayout::ParameterLayout(const ModelConfig& c) {
+  require_tiles("hidden_size", c.hidden_size);
   require(c.head_dim % 16 == 0, "config.json: head_dim is {}; the kernels need a multiple of 16",
           c.head_dim);
-  require_tiles("num_attention_heads * head_dim", q_width);
-
-  embedding = add_matrix("model.embed_tokens.weight", c.vocab_size, hidden);
-  for (int64_t l = 0; l < c.num_hidden_layers; ++l) {
-    const std::string prefix = fmt::format("model.layers.{}.", l);
-    const auto gated = [&](const std::string& at, int64_t width) {
-      return add(at + "gate_up_proj", 2 * width, hidden,
-                 {{at + "gate_proj.weight", 0, width}, {at + "up_proj.weight", width, width}});
-    };
-    Layer layer;
-    layer.input_norm = add_vector(prefix + "input_layernorm.weight", hidden);
-    layer.qkv = add(prefix + "self_attn.qkv_proj", q_width + 2 * kv_width, hidden,
-                    {{prefix + "self_attn.q_proj.weight", 0, q_width},
-                     {prefix + "self_attn.k_proj.weight", q_width, kv_width},
-                     {prefix + "self_attn.v_proj.weight", q_width + kv_width, kv_width}});
-    layer.q_norm = add_vector(prefix + "self_attn.q_norm.weight", c.head_dim);
-    layer.k_norm = add_vector(prefix + "self_attn.k_norm.weight", c.head_dim);
-    layer.o = add_matrix(prefix + "self_attn.o_proj.weight", hidden, q_width);
-    layer.post_norm = add_vector(prefix + "post_attention_layernorm.weight", hidden);
-    if (c.is_sparse(l)) {
-      require_tiles("moe_intermediate_size", c.moe_intermediate_size);
-      layer.router = add_matrix(prefix + "mlp.gate.weight", c.num_experts, hidden);
-      for (int64_t e = 0; e < c.num_experts; ++e) {
-        const std::string at = fmt::format("{}mlp.experts.{}.", prefix, e);
-        layer.gate_up.push_back(gated(at, c.moe_intermediate_size));
-        layer.down.push_back(add_matrix(at + "down_proj.weight", hidden, c.moe_intermediate_size));
-      }
-    } else {
-      require_tiles("intermediate_size", c.intermediate_size);
-      layer.router = -1;
-      layer.gate_up.push_back(gated(prefix + "mlp.", c.intermediate_size));
-      layer.down.push_back(
-          add_matrix(prefix + "mlp.down_proj.weight", hidden, c.intermediate_size));
-    }
-    layers.push_back(std::move(layer));
-  }
-  final_norm = add_vector("model.norm.weight", hidden);
-  head = c.tie_word_embeddings ? embedding : add_matrix("lm_head.weight", c.vocab_size, hidden);
+  require_tiles("num_attention_heads * head_dim", c.num_attention_heads * c.head_dim);
+  embedding = add_matrix("model.embed_tokens.weight", c.vocab_size, c.hidden_size);
+  for (int64_t l = 0; l < c.num_hidden_layers; ++l) layers.push_back(add_layer(c, l));
+  final_norm = add_vector("model.norm.weight", c.hidden_size);
+  head =
+      c.tie_word_embeddings ? embedding : add_matrix("lm_head.weight", c.vocab_size, c.hidden_size);
 }
 
 Parameters::Parameters(const ModelConfig& config)
@@ -108,7 +190,7 @@ void Parameters::initialise(uint64_t seed) {
     const Parameter& parameter = layout_.parameters[p];
     Bf16* out = values() + parameter.offset;
     if (parameter.vector) {
-      std::fill_n(out, parameter.cols, to_bf16(1.0F));
+      std::fill_n(out, parameter.size(), to_bf16(parameter.initial));
       continue;
     }
     for (int64_t i = 0; i < parameter.size(); i += 2) {
@@ -121,91 +203,59 @@ void Parameters::initialise(uint64_t seed) {
 }
 
 void Parameters::assign(std::span<const NamedTensor> tensors) {
-  std::unordered_map<std::string_view, const NamedTensor*> by_name;
-  for (const NamedTensor& tensor : tensors) {
-    require(by_name.emplace(tensor.name, &tensor).second, "tensor {} is given twice", tensor.name);
-  }
   // Check everything before anything is changed.
-  size_t used = 0;
-  const auto for_parts = [&](auto&& body) {
-    for (const Parameter& parameter : layout_.parameters) {
-      for (const ParameterPart& part : parameter.parts) body(parameter, part);
-    }
-  };
-  for_parts([&](const Parameter& parameter, const ParameterPart& part) {
-    const auto found = by_name.find(part.name);
-    require(found != by_name.end(), "tensor {} is missing", part.name);
-    const NamedTensor& tensor = *found->second;
-    const std::vector<int64_t> expected = parameter.vector
-                                              ? std::vector<int64_t>{parameter.cols}
-                                              : std::vector<int64_t>{part.rows, parameter.cols};
-    require(std::ranges::equal(tensor.shape, expected),
-            "tensor {} has shape [{}], the configuration says [{}]", part.name,
-            fmt::join(tensor.shape, ", "), fmt::join(expected, ", "));
-    for (int64_t i = 0; i < part.rows * parameter.cols; ++i) {
+  TensorMap map(*this);
+  std::vector<const TensorPlace*> places;
+  for (const NamedTensor& tensor : tensors) {
+    places.push_back(&map.take(tensor.name, tensor.shape));
+    int64_t count = 1;
+    for (int64_t extent : tensor.shape) count *= extent;
+    for (int64_t i = 0; i < count; ++i) {
       const float x = tensor.bf16 ? to_float(tensor.bf16[i]) : tensor.f32[i];
-      const bool fits = std::isfinite(x) && std::isfinite(to_float(to_bf16(x)));
-      require(fits, "tensor {} holds {} at row {}, column {}", part.name, x, i / parameter.cols,
-              i % parameter.cols);
+      require_finite(x, tensor.name, i, tensor.shape.back());
     }
-    ++used;
-  });
-  if (used != by_name.size()) {
-    for_parts([&](const Parameter&, const ParameterPart& part) { by_name.erase(part.name); });
-    fail("tensor {} is not part of this model", by_name.begin()->first);
   }
-  for_parts([&](const Parameter& parameter, const ParameterPart& part) {
-    const NamedTensor& tensor = *by_name.at(part.name);
-    Bf16* out = values() + parameter.offset + part.row_begin * parameter.cols;
-    const int64_t count = part.rows * parameter.cols;
-    if (tensor.bf16) {
-      std::copy_n(tensor.bf16, count, out);
-    } else {
-      for (int64_t i = 0; i < count; ++i) out[i] = to_bf16(tensor.f32[i]);
+  map.require_complete();
+  for (size_t t = 0; t < tensors.size(); ++t) {
+    const NamedTensor& tensor = tensors[t];
+    int64_t read = 0;
+    for (const TensorPiece& piece : places[t]->pieces) {
+      const int64_t count = piece.rows * layout_.at(piece.parameter).cols;
+      Bf16* out = values() + map.offset_of(piece);
+      if (tensor.bf16) {
+        std::copy_n(tensor.bf16 + read, count, out);
+      } else {
+        for (int64_t i = 0; i < count; ++i) out[i] = to_bf16(tensor.f32[read + i]);
+      }
+      read += count;
     }
-  });
+  }
 }
 
 Parameters load_parameters(const std::filesystem::path& directory) {
   Parameters parameters(load_model_config(directory));
-  const TensorStore store(directory);
-  const std::string head_name = "lm_head.weight";
-  const bool tied = parameters.config().tie_word_embeddings;
-
-  std::vector<NamedTensor> tensors;
-  std::vector<std::vector<Bf16>> copies;  // of what is not BF16 or not aligned
-  std::vector<std::vector<float>> floats;
-  for (const TensorView& view : store.tensors()) {
-    if (tied && view.name == head_name) {
-      const TensorView* embedding = store.find("model.embed_tokens.weight");
-      require(embedding && embedding->dtype == view.dtype && embedding->nbytes == view.nbytes &&
-                  std::memcmp(embedding->data, view.data, view.nbytes) == 0,
-              "{}: tie_word_embeddings is true, but {} differs from model.embed_tokens.weight",
-              directory.string(), head_name);
-      continue;
-    }
-    NamedTensor tensor{.name = view.name, .shape = view.shape};
-    if (view.dtype == DType::kBF16 && view.is_aligned()) {
-      tensor.bf16 = reinterpret_cast<const Bf16*>(view.data);
-    } else if (view.dtype == DType::kBF16 || view.dtype == DType::kF16) {
-      std::vector<Bf16> copy(static_cast<size_t>(view.num_elements()));
-      view.copy_to(copy.data());
-      if (view.dtype == DType::kF16) {
-        for (Bf16& x : copy) x = to_bf16(half_to_float(x.bits));
-      }
-      tensor.bf16 = copies.emplace_back(std::move(copy)).data();
-    } else if (view.dtype == DType::kF32) {
-      std::vector<float> copy(static_cast<size_t>(view.num_elements()));
-      view.copy_to(copy.data());
-      tensor.f32 = floats.emplace_back(std::move(copy)).data();
-    } else {
-      fail("{}: tensor {} is {}; weights are read as BF16, F16 or F32", directory.string(),
-           view.name, describe(view));
-    }
-    tensors.push_back(tensor);
-  }
+  TensorMap map(parameters);
+  const auto is_tied_head = [&](const TensorView& view) {
+    return parameters.config().tie_word_embeddings && view.name == "lm_head.weight";
+  };
+  const std::vector<Shard> shards = list_shards(directory);
   try {
-    parameters.assign(tensors);
+    const Shard* with_tied_head = nullptr;
+    for (const Shard& shard : shards) {
+      const SafetensorsFile file = open_shard(shard);
+      for (const TensorView& view : file.tensors()) {
+        if (is_tied_head(view)) {
+          with_tied_head = &shard;
+        } else {
+          load_tensor(view, map, parameters);
+        }
+      }
+    }
+    map.require_complete();
+    if (with_tied_head) {
+      const SafetensorsFile file = open_shard(*with_tied_head);
+      require_tied(*std::ranges::find_if(file.tensors(), is_tied_head), parameters);
+    }
   } catch (const Error& error) {
     fail("{}: {}", directory.string(), error.what());
   }
@@ -220,8 +270,7 @@ void save_parameters(const Parameters& parameters, const std::filesystem::path& 
       TensorView view;
       view.name = part.name;
       view.dtype = DType::kBF16;
-      view.shape = parameter.vector ? std::vector<int64_t>{parameter.cols}
-                                    : std::vector<int64_t>{part.rows, parameter.cols};
+      view.shape = parameter.part_shape(part);
       view.data = reinterpret_cast<const std::byte*>(parameters.values() + parameter.offset +
                                                      part.row_begin * parameter.cols);
       view.nbytes = static_cast<size_t>(part.rows * parameter.cols) * sizeof(Bf16);

@@ -21,16 +21,22 @@ struct ParameterPart {
   int64_t rows;
 };
 
-/// A matrix [rows, cols] (norm weights: [1, cols]) at `offset` of the flat array; the space behind
-/// it up to a multiple of 32 rows stays zero, so that kernels may work on whole tiles.
+/// A matrix [rows, cols] (norm weights: [1, cols], biases: [rows, 1]) at `offset` of the flat
+/// array; the space behind it up to a multiple of 32 rows stays zero, so that kernels may work on
+/// whole tiles.
 struct Parameter {
   std::string name;  // "model.layers.0.mlp.experts.3.gate_up_proj"
   int64_t rows, cols, offset;
-  bool vector;  // a norm's weight: one-dimensional in files
+  bool vector;    // a norm's weight or a bias: one-dimensional in files
+  float initial;  // what a vector starts with
   std::vector<ParameterPart> parts;
   int64_t size() const { return rows * cols; }
   int64_t padded_size() const {
-    return vector ? (cols + 15) / 16 * 16 : (rows + 31) / 32 * 32 * cols;
+    return vector ? (size() + 15) / 16 * 16 : (rows + 31) / 32 * 32 * cols;
+  }
+  /// The shape of a part in files.
+  std::vector<int64_t> part_shape(const ParameterPart& part) const {
+    return vector ? std::vector{part.rows * cols} : std::vector{part.rows, cols};
   }
 };
 
@@ -40,9 +46,11 @@ class ParameterLayout {
   explicit ParameterLayout(const ModelConfig& config);
 
   struct Layer {
-    int64_t input_norm, qkv, q_norm, k_norm, o;
-    int64_t post_norm, router;           // router: -1 when dense
-    std::vector<int64_t> gate_up, down;  // one an expert; one in all when dense
+    int64_t input_norm, qkv, o, post_norm;
+    int64_t qkv_bias = -1, q_norm = -1, k_norm = -1;  // -1: the model has none
+    int64_t router = -1;  // -1: dense; its last row is the shared expert's gate
+    /// One an expert, then the shared expert's if there is one; one in all when dense.
+    std::vector<int64_t> gate_up, down;
   };
   // Indices into `parameters`.
   int64_t embedding, final_norm, head;  // head == embedding when tied
@@ -53,7 +61,9 @@ class ParameterLayout {
   const Parameter& at(int64_t index) const { return parameters[static_cast<size_t>(index)]; }
 
  private:
-  int64_t add(std::string name, int64_t rows, int64_t cols, std::vector<ParameterPart> parts);
+  Layer add_layer(const ModelConfig& config, int64_t index);
+  int64_t add(Parameter parameter);
+  int64_t add_parts(const std::string& name, int64_t cols, std::vector<ParameterPart> parts);
   int64_t add_vector(const std::string& name, int64_t cols);
   int64_t add_matrix(const std::string& name, int64_t rows, int64_t cols);
 };
@@ -75,9 +85,13 @@ class Parameters {
   const ParameterLayout& layout() const { return layout_; }
   Bf16* values() { return values_.data(); }
   const Bf16* values() const { return values_.data(); }
-  const Bf16* of(int64_t index) const { return values() + layout_.at(index).offset; }
+  /// Null for an index below 0.
+  const Bf16* of(int64_t index) const {
+    return index < 0 ? nullptr : values() + layout_.at(index).offset;
+  }
 
-  /// Fills with seeded Gaussian weights (standard deviation config.initializer_range; norms 1);
+  /// Fills with seeded Gaussian weights (standard deviation config.initializer_range; norms 1,
+  /// biases 0);
   /// each element depends on its parameter and index alone.
   void initialise(uint64_t seed);
 
@@ -93,7 +107,8 @@ class Parameters {
 };
 
 /// Reads config.json and the weights (BF16, F16 or F32; others are rounded to BF16) of a Hugging
-/// Face directory. A tied head that is stored besides must equal the embedding.
+/// Face directory, a shard at a time: of the files' pages no more than one shard's are in memory. A
+/// tied head that is stored besides must equal the embedding.
 Parameters load_parameters(const std::filesystem::path& directory);
 
 /// Writes config.json and model.safetensors (sharded above 5 GB) into an existing directory.

@@ -63,7 +63,7 @@ bool QuantizeScope::covers(int64_t layer, int64_t num_layers, bool sparse, Site 
   if (layer < high_precision_first_layers) return false;
   if (layer >= num_layers - high_precision_last_layers) return false;
   if (what == What::kLinears) return true;
-  return sparse && (site == Site::kFfnIn || site == Site::kFfnMid);
+  return sparse && (site == Site::kFfnIn || site == Site::kFfnMid);  // not kSharedMid
 }
 
 }  // namespace quads

@@ -37,11 +37,12 @@ RacGranularity parse_granularity(std::string_view name);
 std::string_view granularity_name(RacGranularity granularity);
 
 /// The inputs of a layer's linears: what a mask belongs to.
-enum class Site : uint8_t { kAttentionIn, kAttentionOut, kFfnIn, kFfnMid };
-inline constexpr int kSites = 4;
+enum class Site : uint8_t { kAttentionIn, kAttentionOut, kFfnIn, kFfnMid, kSharedMid };
+inline constexpr int kSites = 5;
 
-/// Which linears a precision applies to; all others are BF16. The router and the language-model
-/// head never are.
+/// Which linears a precision applies to; all others are BF16. kExperts: the experts that a router
+/// chooses from; kLinears: all linears, shared experts among them. Routers, a shared expert's gate
+/// and the language-model head never are.
 struct QuantizeScope {
   enum class What : uint8_t { kExperts, kLinears } what = What::kExperts;
   int64_t high_precision_first_layers = 0;

@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "base/error.h"
-#include "kernels/rope.h"
+#include "model/rope.h"
 
 namespace quads {
 namespace {
@@ -62,16 +62,19 @@ void softmax(std::span<float> z) {
   for (float& v : z) v = static_cast<float>(v / sum);
 }
 
-/// Norm of one head, then the rotation of its halves.
-void norm_and_rotate(float* head, int64_t head_dim, const Bf16* weight, double eps,
-                     const float* cos, const float* sin) {
-  std::vector<float> y(static_cast<size_t>(head_dim));
-  rms_norm(head, head_dim, weight, eps, y.data());
+/// Rotates the halves of one head.
+void rotate(float* head, int64_t head_dim, const float* cos, const float* sin) {
   const int64_t half = head_dim / 2;
   for (int64_t i = 0; i < half; ++i) {
-    const float a = y[static_cast<size_t>(i)], b = y[static_cast<size_t>(i + half)];
+    const float a = head[i], b = head[i + half];
     head[i] = a * cos[i] - b * sin[i];
     head[i + half] = b * cos[i] + a * sin[i];
+  }
+}
+
+void add_bias(Matrix& x, const Bf16* bias) {
+  for (int64_t r = 0; r < x.rows; ++r) {
+    for (int64_t i = 0; i < x.cols; ++i) x.row(r)[i] += to_float(bias[i]);
   }
 }
 
@@ -102,7 +105,7 @@ class Reference {
       : parameters_(parameters),
         config_(parameters.config()),
         layout_(parameters.layout()),
-        rope_(config_.rope_theta, config_.head_dim) {}
+        rope_(make_rope_table(config_.rope, config_.head_dim)) {}
 
   Matrix embed(std::span<const int32_t> tokens) const {
     Matrix x(std::ssize(tokens), config_.hidden_size);
@@ -118,25 +121,20 @@ class Reference {
 
   void add_attention(const ParameterLayout::Layer& layer, Matrix& x) {
     const int64_t heads = config_.num_attention_heads, kv_heads = config_.num_key_value_heads;
-    const int64_t head_dim = config_.head_dim, half = head_dim / 2;
+    const int64_t head_dim = config_.head_dim;
     const int64_t q_width = heads * head_dim, kv_width = kv_heads * head_dim;
     const Bf16* qkv = parameters_.of(layer.qkv);
     const Matrix h = rms_norm(x, parameters_.of(layer.input_norm), config_.rms_norm_eps);
     Matrix q = linear(h, qkv, q_width);
     Matrix k = linear(h, qkv + q_width * h.cols, kv_width);
-    const Matrix v = linear(h, qkv + (q_width + kv_width) * h.cols, kv_width);
-    const float* cos = rope_.cos(x.rows);
-    const float* sin = rope_.sin(x.rows);
-    for (int64_t r = 0; r < x.rows; ++r) {
-      for (int64_t i = 0; i < heads; ++i) {
-        norm_and_rotate(q.row(r) + i * head_dim, head_dim, parameters_.of(layer.q_norm),
-                        config_.rms_norm_eps, cos + r * half, sin + r * half);
-      }
-      for (int64_t i = 0; i < kv_heads; ++i) {
-        norm_and_rotate(k.row(r) + i * head_dim, head_dim, parameters_.of(layer.k_norm),
-                        config_.rms_norm_eps, cos + r * half, sin + r * half);
-      }
+    Matrix v = linear(h, qkv + (q_width + kv_width) * h.cols, kv_width);
+    if (const Bf16* bias = parameters_.of(layer.qkv_bias)) {
+      add_bias(q, bias);
+      add_bias(k, bias + q_width);
+      add_bias(v, bias + q_width + kv_width);
     }
+    norm_and_rotate(q, parameters_.of(layer.q_norm));
+    norm_and_rotate(k, parameters_.of(layer.k_norm));
     Matrix attended(x.rows, q_width);
     for (int64_t r = 0; r < x.rows; ++r) {
       for (int64_t i = 0; i < heads; ++i) {
@@ -156,6 +154,11 @@ class Reference {
           add_expert(layer.gate_up[expert], layer.down[expert], config_.moe_intermediate_size,
                      weight, h.row(r), x.row(r));
         }
+        if (config_.shared_expert_intermediate_size > 0) {
+          add_expert(layer.gate_up.back(), layer.down.back(),
+                     config_.shared_expert_intermediate_size, shared_weight(layer, h.row(r)),
+                     h.row(r), x.row(r));
+        }
       } else {
         add_expert(layer.gate_up[0], layer.down[0], config_.intermediate_size, 1.0F, h.row(r),
                    x.row(r));
@@ -169,6 +172,31 @@ class Reference {
   }
 
  private:
+  /// Queries or keys of all positions; the norm, if there is one, is over each head or all.
+  void norm_and_rotate(Matrix& x, const Bf16* norm) {
+    const int64_t head_dim = config_.head_dim, half = head_dim / 2;
+    const int64_t width = config_.qk_norm() == QkNorm::kProjection ? x.cols : head_dim;
+    const float* cos = rope_.cos(x.rows);
+    const float* sin = rope_.sin(x.rows);
+    for (int64_t r = 0; r < x.rows; ++r) {
+      float* row = x.row(r);
+      for (int64_t i = 0; norm && i < x.cols; i += width) {
+        rms_norm(row + i, width, norm, config_.rms_norm_eps, row + i);
+      }
+      for (int64_t i = 0; i < x.cols; i += head_dim) {
+        rotate(row + i, head_dim, cos + r * half, sin + r * half);
+      }
+    }
+  }
+
+  /// sigmoid(gate . h); the gate is the router's last row.
+  float shared_weight(const ParameterLayout::Layer& layer, const float* h) const {
+    const int64_t hidden = config_.hidden_size;
+    float logit = 0.0F;
+    linear(h, hidden, parameters_.of(layer.router) + config_.num_experts * hidden, 1, &logit);
+    return 1.0F / (1.0F + std::exp(-logit));
+  }
+
   struct Choice {
     size_t expert;
     float weight;

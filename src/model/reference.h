@@ -11,9 +11,9 @@
 namespace quads {
 
 /// Logits [tokens, vocab_size] of one sequence from position 0: row i is the distribution of the
-/// token after tokens[i]. The formulas are those of transformers' Qwen3MoeForCausalLM and
-/// Qwen3ForCausalLM; values are kept in FP32, sums are taken in double, nothing is rounded to BF16.
-/// Error on a token outside the vocabulary.
+/// token after tokens[i]. The formulas are those of transformers' modeling files; values are kept
+/// in FP32, sums are taken in double, nothing is rounded to BF16. Error on a token outside the
+/// vocabulary.
 std::vector<float> reference_logits(const Parameters& parameters, std::span<const int32_t> tokens);
 
 }  // namespace quads

@@ -48,11 +48,6 @@ std::vector<StateArray> state_arrays(Optimizer& optimizer) {
           {"exp_avg_sq", optimizer.second_moment()}};
 }
 
-std::vector<int64_t> shape_of(const Parameter& parameter, const ParameterPart& part) {
-  if (parameter.vector) return {parameter.cols};
-  return {part.rows, parameter.cols};
-}
-
 }  // namespace
 
 void save_checkpoint(const std::filesystem::path& root, int64_t step, const Parameters& parameters,
@@ -74,7 +69,7 @@ void save_checkpoint(const std::filesystem::path& root, int64_t step, const Para
         TensorView view;
         view.name = fmt::format("{}.{}", array.name, part.name);
         view.dtype = DType::kF32;
-        view.shape = shape_of(parameter, part);
+        view.shape = parameter.part_shape(part);
         view.data = reinterpret_cast<const std::byte*>(array.values.data() + parameter.offset +
                                                        part.row_begin * parameter.cols);
         view.nbytes = static_cast<size_t>(part.rows * parameter.cols) * sizeof(float);
@@ -114,9 +109,9 @@ Json load_checkpoint(const std::filesystem::path& checkpoint, Parameters& parame
     for (const Parameter& parameter : parameters.layout().parameters) {
       for (const ParameterPart& part : parameter.parts) {
         const TensorView& view = store.at(fmt::format("{}.{}", array.name, part.name));
-        require(view.dtype == DType::kF32 && view.shape == shape_of(parameter, part),
+        require(view.dtype == DType::kF32 && view.shape == parameter.part_shape(part),
                 "{}: tensor {} is {}, expected F32 [{}]", optimizer_path.string(), view.name,
-                describe(view), fmt::join(shape_of(parameter, part), ", "));
+                describe(view), fmt::join(parameter.part_shape(part), ", "));
         view.copy_to(array.values.data() + parameter.offset + part.row_begin * parameter.cols);
       }
     }

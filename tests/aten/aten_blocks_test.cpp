@@ -68,7 +68,7 @@ class Model {
     RandomSequence random(5, RandomStream::kInit, 1);
     for (const Parameter& p : parameters_.layout().parameters) {
       if (!p.vector) continue;
-      for (int64_t i = 0; i < p.cols; ++i) {
+      for (int64_t i = 0; i < p.size(); ++i) {
         parameters_.values()[p.offset + i] = to_bf16(0.5F + random.uniform());
       }
     }
@@ -286,6 +286,34 @@ TEST(AtenBlocks, ADenseTiedModelAgreesToo) {
   EXPECT_LE(max_difference(actual.logp, expected.logp), 0.05F);
   for (const Parameter& p : model.parameters().layout().parameters) {
     EXPECT_LE(relative_error(p, actual.grads, expected.grads), 0.04) << p.name;
+  }
+}
+
+TEST(AtenBlocks, TheOtherFamiliesAgreeToo) {
+  ModelConfig qwen2 = sparse_config(), olmoe = sparse_config(), mixtral = sparse_config();
+  qwen2.architecture = Architecture::kQwen2Moe;
+  qwen2.qkv_bias = true;
+  qwen2.norm_topk_prob = false;
+  qwen2.shared_expert_intermediate_size = 96;
+  olmoe.architecture = Architecture::kOlmoe;
+  olmoe.head_dim = olmoe.hidden_size / olmoe.num_attention_heads;
+  mixtral.architecture = Architecture::kMixtral;
+  const Data data = make_data({9, 17, 3, 30});
+  for (const ModelConfig& config : {qwen2, olmoe, mixtral}) {
+    for (const QuantizeScope::What what : {kExperts, kLinears}) {
+      SCOPED_TRACE(architecture_name(config.architecture));
+      QuantizeScope scope;
+      scope.what = what;
+      Model model(config, parse_precision("w4a16", {}), scope);
+      CpuBlocks shared = model.shared();
+      AtenBlocks aten = model.aten();
+      const Outcome expected = model.run(shared, data.sequences);
+      const Outcome actual = model.run(aten, data.sequences, &expected.routing);
+      EXPECT_LE(max_difference(actual.logp, expected.logp), 0.05F);
+      for (const Parameter& p : model.parameters().layout().parameters) {
+        EXPECT_LE(relative_error(p, actual.grads, expected.grads), 0.04) << p.name;
+      }
+    }
   }
 }
 

@@ -46,7 +46,7 @@ TEST(ModelConfig, ReadsAPublishedQwen3Moe) {
   EXPECT_EQ(config.num_experts_per_tok, 8);
   EXPECT_TRUE(config.norm_topk_prob);
   EXPECT_EQ(config.head_dim, 128);
-  EXPECT_EQ(config.rope_theta, 1e6);
+  EXPECT_EQ(config.rope.theta, 1e6);
   EXPECT_EQ(config.eos_token_ids, std::vector<int32_t>{151645});
   EXPECT_EQ(config.bos_token_id, 151643);
   EXPECT_FALSE(config.pad_token_id.has_value());
@@ -71,6 +71,113 @@ TEST(ModelConfig, RefusesAbsurdSizesByKeyAndValue) {
                                         {"num_hidden_layers", 4096}});
   expect_contains(total, "hidden_size = 1048576");
   expect_contains(total, "parameters, more than");
+}
+
+// The configurations that these families are published with.
+Json qwen2_moe_json() {
+  return parse_json(R"({
+    "architectures": ["Qwen2MoeForCausalLM"], "model_type": "qwen2_moe", "vocab_size": 151936,
+    "hidden_size": 2048, "intermediate_size": 5632, "num_hidden_layers": 24,
+    "num_attention_heads": 16, "num_key_value_heads": 16, "max_position_embeddings": 8192,
+    "moe_intermediate_size": 1408, "shared_expert_intermediate_size": 5632, "num_experts": 60,
+    "num_experts_per_tok": 4, "norm_topk_prob": false, "decoder_sparse_step": 1,
+    "rms_norm_eps": 1e-06, "rope_theta": 1000000.0, "tie_word_embeddings": false,
+    "attention_dropout": 0.0, "hidden_act": "silu", "use_sliding_window": false,
+    "sliding_window": 32768, "max_window_layers": 21, "bos_token_id": 151643,
+    "eos_token_id": 151643, "initializer_range": 0.02, "output_router_logits": false,
+    "router_aux_loss_coef": 0.001, "torch_dtype": "bfloat16", "use_cache": true})",
+                    "config.json");
+}
+
+Json olmoe_json() {
+  return parse_json(R"({
+    "architectures": ["OlmoeForCausalLM"], "model_type": "olmoe", "vocab_size": 50304,
+    "hidden_size": 2048, "intermediate_size": 1024, "num_hidden_layers": 16,
+    "num_attention_heads": 16, "num_key_value_heads": 16, "max_position_embeddings": 4096,
+    "num_experts": 64, "num_experts_per_tok": 8, "norm_topk_prob": false, "clip_qkv": null,
+    "rms_norm_eps": 1e-05, "rope_theta": 10000.0, "rope_scaling": null, "attention_bias": false,
+    "attention_dropout": 0.0, "hidden_act": "silu", "tie_word_embeddings": false,
+    "eos_token_id": 50279, "pad_token_id": 1, "initializer_range": 0.02,
+    "output_router_logits": false, "router_aux_loss_coef": 0.01, "use_cache": true})",
+                    "config.json");
+}
+
+Json mixtral_json() {
+  return parse_json(R"({
+    "architectures": ["MixtralForCausalLM"], "model_type": "mixtral", "vocab_size": 32000,
+    "hidden_size": 4096, "intermediate_size": 14336, "num_hidden_layers": 32,
+    "num_attention_heads": 32, "num_key_value_heads": 8, "max_position_embeddings": 32768,
+    "num_local_experts": 8, "num_experts_per_tok": 2, "rms_norm_eps": 1e-05,
+    "rope_theta": 1000000.0, "sliding_window": null, "attention_dropout": 0.0,
+    "hidden_act": "silu", "tie_word_embeddings": false, "bos_token_id": 1, "eos_token_id": 2,
+    "initializer_range": 0.02, "output_router_logits": false, "router_aux_loss_coef": 0.02,
+    "router_jitter_noise": 0.0, "torch_dtype": "bfloat16", "use_cache": true})",
+                    "config.json");
+}
+
+TEST(ModelConfig, ReadsAPublishedQwen2Moe) {
+  const ModelConfig config = model_config_from_json(qwen2_moe_json(), "c");
+  EXPECT_EQ(config.architecture, Architecture::kQwen2Moe);
+  EXPECT_EQ(config.shared_expert_intermediate_size, 5632);
+  EXPECT_TRUE(config.qkv_bias);
+  EXPECT_FALSE(config.norm_topk_prob);
+  EXPECT_EQ(config.qk_norm(), QkNorm::kNone);
+  EXPECT_EQ(config.head_dim, 128);
+  EXPECT_TRUE(config.has_shared_expert(0));
+}
+
+TEST(ModelConfig, ReadsAPublishedOlmoe) {
+  const ModelConfig config = model_config_from_json(olmoe_json(), "c");
+  EXPECT_EQ(config.architecture, Architecture::kOlmoe);
+  EXPECT_EQ(config.moe_intermediate_size, 1024);
+  EXPECT_EQ(config.qk_norm(), QkNorm::kProjection);
+  EXPECT_EQ(config.num_experts, 64);
+  EXPECT_FALSE(config.qkv_bias);
+  Json json = olmoe_json();
+  json["num_key_value_heads"] = nullptr;
+  EXPECT_EQ(model_config_from_json(json, "c").num_key_value_heads, 16);
+}
+
+TEST(ModelConfig, ReadsAPublishedMixtral) {
+  const ModelConfig config = model_config_from_json(mixtral_json(), "c");
+  EXPECT_EQ(config.architecture, Architecture::kMixtral);
+  EXPECT_EQ(config.moe_intermediate_size, 14336);
+  EXPECT_EQ(config.num_experts, 8);
+  EXPECT_TRUE(config.norm_topk_prob);
+  EXPECT_EQ(config.qk_norm(), QkNorm::kNone);
+  EXPECT_TRUE(config.is_sparse(0));
+}
+
+TEST(ModelConfig, EveryFamilyRoundTripsThroughAFile) {
+  const TempDir dir;
+  for (Json json : {qwen2_moe_json(), olmoe_json(), mixtral_json()}) {
+    json["rope_scaling"] = {{"rope_type", "yarn"}, {"factor", 4.0}, {"truncate", false}};
+    const ModelConfig config = model_config_from_json(json, "c");
+    save_model_config(config, dir.path());
+    EXPECT_EQ(load_model_config(dir.path()), config) << json["model_type"];
+  }
+}
+
+TEST(ModelConfig, RefusesWhatAFamilyCannotDo) {
+  const auto error = [](Json json, const Json& change) {
+    json.update(change);
+    return error_of([&] { model_config_from_json(json, "c"); });
+  };
+  expect_contains(error(olmoe_json(), {{"clip_qkv", 8.0}}), "'clip_qkv' = 8.0");
+  expect_contains(error(olmoe_json(), {{"attention_bias", true}}), "'attention_bias' = true");
+  expect_contains(error(olmoe_json(), {{"sliding_window", 4096}}), "'sliding_window' = 4096");
+  expect_contains(error(olmoe_json(), {{"head_dim", 64}}), "head_dim = 64 is not hidden_size");
+  expect_contains(error(olmoe_json(), {{"num_experts", 0}}), "num_experts = 0");
+  expect_contains(error(mixtral_json(), {{"sliding_window", 4096}}), "'sliding_window' = 4096");
+  expect_contains(error(mixtral_json(), {{"router_jitter_noise", 0.1}}),
+                  "'router_jitter_noise' = 0.1");
+  expect_contains(error(mixtral_json(), {{"shared_expert_intermediate_size", 64}}),
+                  "'shared_expert_intermediate_size' = 64 is not supported for Mixtral");
+  expect_contains(error(qwen2_moe_json(), {{"use_sliding_window", true}}),
+                  "'use_sliding_window' = true");
+  expect_contains(error(qwen2_moe_json(), {{"shared_expert_intermediate_size", 0}}),
+                  "shared_expert_intermediate_size = 0");
+  expect_contains(error(qwen2_moe_json(), {{"clip_qkv", 8.0}}), "'clip_qkv' = 8.0");
 }
 
 TEST(ModelConfig, RoundTripsThroughAFile) {
@@ -110,9 +217,9 @@ TEST(ModelConfig, ReadsBothFormsOfTheRopeBase) {
   Json json = moe_json();
   json.erase("rope_theta");
   json["rope_parameters"] = {{"rope_type", "default"}, {"rope_theta", 5e5}};
-  EXPECT_EQ(model_config_from_json(json, "c").rope_theta, 5e5);
+  EXPECT_EQ(model_config_from_json(json, "c").rope.theta, 5e5);
   json["rope_theta"] = 5e5;
-  EXPECT_EQ(model_config_from_json(json, "c").rope_theta, 5e5);
+  EXPECT_EQ(model_config_from_json(json, "c").rope.theta, 5e5);
   json["rope_theta"] = 1e6;
   expect_contains(error_of([&] { model_config_from_json(json, "c"); }), "contradicts");
   json.erase("rope_theta");
@@ -120,14 +227,60 @@ TEST(ModelConfig, ReadsBothFormsOfTheRopeBase) {
   expect_contains(error_of([&] { model_config_from_json(json, "c"); }), "gives the RoPE base");
 }
 
-TEST(ModelConfig, RefusesAnyRopeScaling) {
-  expect_contains(error_with({{"rope_scaling", {{"type", "yarn"}, {"factor", 4.0}}}}), "'yarn'");
-  expect_contains(error_with({{"rope_scaling", {{"rope_type", "linear"}, {"factor", 2.0}}}}),
-                  "'linear'");
+TEST(ModelConfig, ReadsRopeScalingAsTheQwenModelsDocumentIt) {
+  const RopeConfig yarn =
+      load_with(
+          {{"rope_scaling",
+            {{"type", "yarn"}, {"factor", 4.0}, {"original_max_position_embeddings", 32768}}}})
+          .rope;
+  EXPECT_EQ(yarn.type, RopeType::kYarn);
+  EXPECT_EQ(yarn.factor, 4.0);
+  EXPECT_EQ(yarn.original_max_position_embeddings, 32768);
+  EXPECT_EQ(yarn.theta, 1e6);
+  EXPECT_FALSE(yarn.attention_factor.has_value());
+  // transformers 5's place and default for the original length.
+  EXPECT_EQ(load_with({{"rope_parameters", {{"rope_type", "yarn"}, {"factor", 2}}}})
+                .rope.original_max_position_embeddings,
+            40960);
+  EXPECT_EQ(load_with({{"rope_scaling", {{"rope_type", "linear"}, {"factor", 2.5}}}}).rope.factor,
+            2.5);
+  const Json llama3 = {{"rope_type", "llama3"},
+                       {"factor", 8},
+                       {"low_freq_factor", 1},
+                       {"high_freq_factor", 4},
+                       {"original_max_position_embeddings", 8192}};
+  EXPECT_EQ(
+      load_with({{"rope_scaling", llama3}, {"rope_parameters", llama3}}).rope.high_freq_factor,
+      4.0);
+  EXPECT_NO_THROW(load_with({{"rope_scaling", {{"rope_type", "default"}}}}));
+}
+
+TEST(ModelConfig, RefusesRopeScalingThatItDoesNotHave) {
+  const auto error = [](const Json& scaling) { return error_with({{"rope_scaling", scaling}}); };
+  expect_contains(error({{"type", "dynamic"}, {"factor", 4.0}}), "rope_type 'dynamic'");
+  expect_contains(error({{"type", "longrope"}, {"long_factor", {1.0}}}), "'longrope'");
+  expect_contains(error({{"type", "linear"}}), "'factor' is missing");
+  expect_contains(error({{"type", "linear"}, {"factor", 0.5}}), "factor = 0.5 is not in 1..");
+  expect_contains(error({{"type", "linear"}, {"factor", 2}, {"beta_fast", 32}}),
+                  "beta_fast = 32 is not supported with rope_type 'linear'");
+  expect_contains(error({{"type", "yarn"}, {"factor", 4}, {"mscale", 0.7}}), "mscale = 0.7");
+  expect_contains(error({{"type", "yarn"}, {"factor", 4}, {"beta_fast", 0.5}}), "beta_fast = 0.5");
+  expect_contains(error({{"type", "yarn"}, {"factor", 4}, {"attention_factor", 0}}),
+                  "attention_factor = 0");
+  expect_contains(error({{"type", "yarn"}, {"factor", 4}, {"original_max_position_embeddings", 0}}),
+                  "original_max_position_embeddings = 0");
+  expect_contains(
+      error({{"type", "llama3"}, {"factor", 8}, {"low_freq_factor", 4}, {"high_freq_factor", 4}}),
+      "high_freq_factor = 4 is not above low_freq_factor = 4");
   expect_contains(
       error_with({{"rope_parameters", {{"rope_type", "default"}, {"partial_rotary_factor", 0.5}}}}),
       "partial_rotary_factor = 0.5");
-  EXPECT_NO_THROW(load_with({{"rope_scaling", {{"rope_type", "default"}}}}));
+  expect_contains(
+      error_with({{"rope_parameters", {{"full_attention", {{"rope_type", "default"}}}}}}),
+      "full_attention");
+  expect_contains(error_with({{"rope_parameters", {{"rope_type", "linear"}, {"factor", 2}}},
+                              {"rope_scaling", {{"rope_type", "linear"}, {"factor", 3}}}}),
+                  "contradicts 'rope_parameters'");
 }
 
 TEST(ModelConfig, AcceptsTheNewNameOfTheNumberOfExperts) {

@@ -37,15 +37,17 @@ struct Rotation {
 };
 
 std::vector<Bf16> reference_qk_norm_rope(const std::vector<float>& in, int64_t head_dim,
-                                         const Bf16* weight, const Rotation& rotation) {
+                                         const Bf16* weight, int64_t norm_heads,
+                                         const Rotation& rotation) {
   std::vector<Bf16> out(in.size());
   const auto half = static_cast<size_t>(head_dim / 2);
+  const auto width = static_cast<size_t>(norm_heads * head_dim);
   for (size_t at = 0; at < in.size(); at += 2 * half) {
     std::vector<float> y(in.begin() + static_cast<int64_t>(at),
                          in.begin() + static_cast<int64_t>(at + 2 * half));
     if (weight != nullptr) {
-      const float inv = reference_inv_rms(&in[at], head_dim);
-      for (size_t i = 0; i < y.size(); ++i) y[i] = y[i] * inv * to_float(weight[i]);
+      const float inv = reference_inv_rms(&in[at / width * width], norm_heads * head_dim);
+      for (size_t i = 0; i < y.size(); ++i) y[i] = y[i] * inv * to_float(weight[at % width + i]);
     }
     for (size_t i = 0; i < half; ++i) {
       const float c = rotation.cos[i], s = rotation.sin[i], a = y[i], b = y[i + half];
@@ -194,14 +196,16 @@ TEST_P(Norm, QkNormRopeEqualsTheScalarReferenceBitForBit) {
   for (int64_t head_dim : {16, 32, 48, 80, 128, 256}) {
     const int64_t heads = 3;
     const auto in = normal_f32(heads * head_dim, 8, 2.0F);
-    const auto weight = normal_bf16(head_dim, 9);
+    const auto weight = normal_bf16(heads * head_dim, 9);
     const Rotation rotation(head_dim / 2);
-    for (const Bf16* w : {weight.data(), static_cast<const Bf16*>(nullptr)}) {
+    for (const auto& [w, norm_heads] : {std::pair<const Bf16*, int64_t>{weight.data(), 1},
+                                        {weight.data(), heads},
+                                        {nullptr, 1}}) {
       Poisoned<Bf16> out(heads * head_dim);
-      kernels().rows.qk_norm_rope(in.data(), heads, head_dim, w, kEps, rotation.cos.data(),
-                                  rotation.sin.data(), out.data());
+      kernels().rows.qk_norm_rope(in.data(), heads, head_dim, w, norm_heads, kEps,
+                                  rotation.cos.data(), rotation.sin.data(), out.data());
       EXPECT_TRUE(out.guards_intact());
-      const auto expected = reference_qk_norm_rope(in, head_dim, w, rotation);
+      const auto expected = reference_qk_norm_rope(in, head_dim, w, norm_heads, rotation);
       for (size_t i = 0; i < expected.size(); ++i) {
         ASSERT_EQ(out.values()[i].bits, expected[i].bits) << head_dim << " element " << i;
       }
@@ -220,7 +224,7 @@ TEST_P(Norm, QkNormRopeBackwardAgreesWithFiniteDifferences) {
       Poisoned<float> din(heads * head_dim);
       std::vector<float> dweight(static_cast<size_t>(head_dim), 0.5F);
       kernels().rows.qk_norm_rope_backward(in.data(), heads, head_dim,
-                                           with_norm ? weight.data() : nullptr, kEps,
+                                           with_norm ? weight.data() : nullptr, 1, kEps,
                                            rotation.cos.data(), rotation.sin.data(), dout.data(),
                                            din.data(), with_norm ? dweight.data() : nullptr);
       EXPECT_EQ(din.unwritten(), 0);
@@ -247,6 +251,39 @@ TEST_P(Norm, QkNormRopeBackwardAgreesWithFiniteDifferences) {
   }
 }
 
+// The gradient of a norm over all heads is that of a norm over one head as wide as they are, behind
+// the inverse rotation of each.
+TEST_P(Norm, ANormOverAllHeadsGoesBackThroughAllOfThem) {
+  const int64_t heads = 3, head_dim = 32, width = heads * head_dim;
+  const auto in = normal_f32(width, 20);
+  const auto dout = normal_f32(width, 21);
+  const auto weight = normal_bf16(width, 22);
+  const Rotation rotation(head_dim / 2);
+  Poisoned<float> din(width);
+  std::vector<float> dweight(width, 0.5F);
+  kernels().rows.qk_norm_rope_backward(in.data(), heads, head_dim, weight.data(), heads, kEps,
+                                       rotation.cos.data(), rotation.sin.data(), dout.data(),
+                                       din.data(), dweight.data());
+  EXPECT_TRUE(din.guards_intact());
+  std::vector<double> x64(in.begin(), in.end()), w64 = to_double(weight);
+  const auto evaluate = [&] {
+    const std::vector<double> y = plain_norm_rope(x64, &w64, nullptr);
+    std::vector<double> rotated;
+    for (int64_t h = 0; h < heads; ++h) {
+      const std::vector<double> head(y.begin() + h * head_dim, y.begin() + (h + 1) * head_dim);
+      const std::vector<double> out = plain_norm_rope(head, nullptr, &rotation);
+      rotated.insert(rotated.end(), out.begin(), out.end());
+    }
+    return rotated;
+  };
+  const auto expected = finite_differences(x64, dout, evaluate);
+  const auto expected_dweight = finite_differences(w64, dout, evaluate);
+  for (size_t i = 0; i < expected.size(); ++i) {
+    EXPECT_NEAR(din[static_cast<int64_t>(i)], expected[i], kTolerance);
+    EXPECT_NEAR(dweight[i], 0.5 + expected_dweight[i], kTolerance);
+  }
+}
+
 TEST_P(Norm, QkNormRopeBackwardMayOverwriteItsGradient) {
   const int64_t heads = 2, head_dim = 48;
   const auto in = normal_f32(heads * head_dim, 13);
@@ -255,7 +292,7 @@ TEST_P(Norm, QkNormRopeBackwardMayOverwriteItsGradient) {
   const Rotation rotation(head_dim / 2);
   std::vector<float> dweight(static_cast<size_t>(head_dim)), din(dout.size());
   const auto backward = [&](float* to) {
-    kernels().rows.qk_norm_rope_backward(in.data(), heads, head_dim, weight.data(), kEps,
+    kernels().rows.qk_norm_rope_backward(in.data(), heads, head_dim, weight.data(), 1, kEps,
                                          rotation.cos.data(), rotation.sin.data(), dout.data(), to,
                                          dweight.data());
   };
@@ -278,7 +315,7 @@ TEST_P(Norm, GivesTheBitsOfTheGoldenFile) {
     const auto weight = normal_bf16(head_dim, 19);
     const Rotation rotation(head_dim / 2);
     std::vector<Bf16> out(x.size());
-    kernels().rows.qk_norm_rope(x.data(), 4, head_dim, weight.data(), kEps, rotation.cos.data(),
+    kernels().rows.qk_norm_rope(x.data(), 4, head_dim, weight.data(), 1, kEps, rotation.cos.data(),
                                 rotation.sin.data(), out.data());
     hashes[fmt::format("qk_norm_rope-{}", head_dim)] = bits_hash(out.data(), 4 * head_dim);
   }

@@ -14,36 +14,40 @@ namespace {
 // Half of the channels are compensated, so that there are masks to change.
 const Precision kHalf = {Format::kNvfp4, Format::kNvfp4, {.ratio = 0.5}};
 
+std::vector<Sample> sample(TestModel& model) {
+  Engine engine(model.runtime, model.model, {});
+  GenerateOptions generate;
+  generate.seed = 5;
+  generate.max_new_tokens = 12;
+  generate.record_routing = true;
+  return engine.generate(make_requests(2), generate);
+}
+
+// The largest difference of any token's log-prob.
+double largest_gap(const std::vector<Sample>& samples, Parameters& parameters, Side& side) {
+  Trainer trainer(side.runtime.context(), parameters, side.model, side.blocks, [] {}, {});
+  std::vector<std::vector<int32_t>> tokens;
+  std::vector<TrainSequence> sequences;
+  std::vector<float> logprobs;
+  tokens.reserve(samples.size());
+  for (const Sample& sample : samples) {
+    std::vector<int32_t>& all = tokens.emplace_back(sample.prompt);
+    all.insert(all.end(), sample.response.begin(), sample.response.end());
+    sequences.push_back({.tokens = all, .prompt_length = std::ssize(sample.prompt), .routing = {}});
+    logprobs.insert(logprobs.end(), sample.logprobs.begin(), sample.logprobs.end());
+  }
+  return gap_metrics(logprobs, trainer.logprobs(sequences)).max;
+}
+
 class GapCheck : public ::testing::Test {
  protected:
   GapCheck() : rollout_(kHalf), trainer_(rollout_.parameters, {.precision = kHalf, .threads = 2}) {
     trainer_.masks = rollout_.masks;
     trainer_.refresh();
-    Engine engine(rollout_.runtime, rollout_.model, {});
-    GenerateOptions generate;
-    generate.seed = 5;
-    generate.max_new_tokens = 12;
-    generate.record_routing = true;
-    samples_ = engine.generate(make_requests(2), generate);
+    samples_ = sample(rollout_);
   }
 
-  // The largest difference of any token's log-prob.
-  double gap() {
-    Trainer trainer(trainer_.runtime.context(), rollout_.parameters, trainer_.model,
-                    trainer_.blocks, [] {}, {});
-    std::vector<std::vector<int32_t>> tokens;
-    std::vector<TrainSequence> sequences;
-    std::vector<float> logprobs;
-    tokens.reserve(samples_.size());
-    for (const Sample& sample : samples_) {
-      std::vector<int32_t>& all = tokens.emplace_back(sample.prompt);
-      all.insert(all.end(), sample.response.begin(), sample.response.end());
-      sequences.push_back(
-          {.tokens = all, .prompt_length = std::ssize(sample.prompt), .routing = {}});
-      logprobs.insert(logprobs.end(), sample.logprobs.begin(), sample.logprobs.end());
-    }
-    return gap_metrics(logprobs, trainer.logprobs(sequences)).max;
-  }
+  double gap() { return largest_gap(samples_, rollout_.parameters, trainer_); }
 
   // An expert of the first layer that some token went through.
   int32_t used_expert() const { return samples_[0].routing[0]; }
@@ -88,6 +92,31 @@ TEST_F(GapCheck, SeesABitOfOneMask) {
   trainer_.masks = rollout_.masks;
   trainer_.refresh();
   EXPECT_EQ(gap(), 0.0);
+}
+
+// Every family, unquantised, compensated by half, and compensated wholly as quads-aligned is.
+using FamilyCase = std::tuple<ModelConfig (*)(), Precision, QuantizeScope::What>;
+class EachFamily : public ::testing::TestWithParam<FamilyCase> {};
+INSTANTIATE_TEST_SUITE_P(
+    GapCheck, EachFamily,
+    ::testing::Combine(
+        ::testing::Values(moe_config, dense_config, qwen2_moe_config, olmoe_config, mixtral_config),
+        ::testing::Values(Precision{}, kHalf,
+                          Precision{Format::kNvfp4, Format::kNvfp4, {.ratio = 1.0}}),
+        ::testing::Values(QuantizeScope::What::kExperts, QuantizeScope::What::kLinears)));
+
+TEST_P(EachFamily, ATrainerWithTheRolloutsPrecisionHasItsLogProbs) {
+  const auto& [make_config, precision, what] = GetParam();
+  ModelConfig config = make_config();
+  config.vocab_size = kVocab;
+  if (config.num_experts == 0 && what == QuantizeScope::What::kExperts) GTEST_SKIP();
+  TestModel rollout(precision, {.what = what}, 1, kernels::best_isa(), config);
+  randomise(rollout.parameters, 3);
+  rollout.model.refresh(rollout.runtime.context(), rollout.masks);
+  Side trainer(
+      rollout.parameters,
+      {.precision = precision, .scope = {.what = what}, .threads = 2, .masks = rollout.masks});
+  EXPECT_EQ(largest_gap(sample(rollout), rollout.parameters, trainer), 0.0);
 }
 
 TEST_F(GapCheck, SeesAUnitInTheLastPlaceOfAnyNorm) {

@@ -48,14 +48,56 @@ inline ModelConfig dense_config() {
   return c;
 }
 
+/// A shared expert of another width, biases, no QK norm, a dense layer, head_dim unlike hidden /
+/// heads, yarn.
+inline ModelConfig qwen2_moe_config() {
+  ModelConfig c = moe_config();
+  c.architecture = Architecture::kQwen2Moe;
+  c.qkv_bias = true;
+  c.norm_topk_prob = false;
+  c.shared_expert_intermediate_size = 96;
+  c.tie_word_embeddings = false;
+  c.rope.type = RopeType::kYarn;
+  c.rope.factor = 4.0;
+  c.rope.original_max_position_embeddings = 16;
+  return c;
+}
+
+/// A QK norm over all heads, every query head with keys of its own.
+inline ModelConfig olmoe_config() {
+  ModelConfig c = moe_config();
+  c.architecture = Architecture::kOlmoe;
+  c.head_dim = 16;
+  c.num_key_value_heads = 4;
+  c.norm_topk_prob = false;
+  c.intermediate_size = c.moe_intermediate_size;
+  c.mlp_only_layers.clear();
+  return c;
+}
+
+/// One key-value head for all queries.
+inline ModelConfig mixtral_config() {
+  ModelConfig c = moe_config();
+  c.architecture = Architecture::kMixtral;
+  c.num_key_value_heads = 1;
+  c.intermediate_size = c.moe_intermediate_size;
+  c.mlp_only_layers.clear();
+  c.tie_word_embeddings = false;
+  return c;
+}
+
 /// Gaussian matrices whose columns differ in size by up to 2^5 (outlier channels, as real models
-/// have them), norms uniform in [0.5, 1.5).
+/// have them), norms uniform in [0.5, 1.5), biases in [-0.5, 0.5).
 inline void randomise(Parameters& parameters, uint64_t seed) {
   parameters.initialise(seed);
   RandomSequence random(seed, RandomStream::kTask, 0);
   for (const Parameter& p : parameters.layout().parameters) {
     if (!p.vector) continue;
-    for (int64_t i = 0; i < p.cols; ++i) {
+    for (int64_t i = 0; i < p.size(); ++i) {
+      if (p.initial == 0.0F) {
+        parameters.values()[p.offset + i] = to_bf16(random.uniform() - 0.5F);
+        continue;
+      }
       const float outlier = random.below(8) == 0 ? 4.0F : 1.0F;
       const bool head = p.name.find("_norm.weight") != std::string::npos;  // q_norm, k_norm
       parameters.values()[p.offset + i] =

@@ -11,6 +11,9 @@ from transformers import (
     AutoConfig,
     AutoModelForCausalLM,
     GenerationConfig,
+    MixtralConfig,
+    OlmoeConfig,
+    Qwen2MoeConfig,
     Qwen3Config,
     Qwen3ForCausalLM,
     Qwen3MoeConfig,
@@ -101,12 +104,31 @@ def dense_config(**changes):
     return Qwen3Config(**(values | changes))
 
 
+YARN = dict(rope_type="yarn", rope_theta=1e6, factor=4.0, original_max_position_embeddings=32,
+            beta_fast=16.0, attention_factor=1.25)  # fmt: skip
+SHARED = dict(
+    vocab_size=40, hidden_size=64, intermediate_size=96, num_hidden_layers=2, num_attention_heads=4,
+    num_key_value_heads=2, max_position_embeddings=128, num_experts_per_tok=2, eos_token_id=1,
+    pad_token_id=0,
+)  # fmt: skip
+
+
 CONFIGS = [
     moe_config(),
     moe_config(tie_word_embeddings=True, norm_topk_prob=False, bos_token_id=3, eos_token_id=None),
     moe_config(decoder_sparse_step=2, mlp_only_layers=[3], rms_norm_eps=1e-5),
     dense_config(),
     dense_config(num_key_value_heads=4, tie_word_embeddings=False),
+    dense_config(rope_parameters=YARN),
+    Qwen2MoeConfig(
+        architectures=["Qwen2MoeForCausalLM"], moe_intermediate_size=32, num_experts=8, **SHARED,
+        shared_expert_intermediate_size=64, mlp_only_layers=[1], rope_parameters=YARN,
+    ),  # fmt: skip
+    OlmoeConfig(architectures=["OlmoeForCausalLM"], num_experts=8, norm_topk_prob=True, **SHARED),
+    MixtralConfig(
+        architectures=["MixtralForCausalLM"], num_local_experts=8, **SHARED,
+        rope_parameters=dict(rope_type="linear", rope_theta=1e4, factor=2.0),
+    ),  # fmt: skip
 ]
 
 
@@ -121,12 +143,13 @@ def test_config_survives_the_way_from_transformers_to_us_and_back(io_tool, tmp_p
     assert back.dtype is torch.bfloat16
     # What has no influence on the model, and head_dim, which transformers may leave to its default.
     for key in ("dtype", "transformers_version", "torch_dtype", "rope_scaling", "rope_theta",
-                "_name_or_path", "head_dim"):  # fmt: skip
+                "rope_parameters", "_name_or_path", "head_dim"):  # fmt: skip
         expected.pop(key, None)
         actual.pop(key, None)
     assert actual == expected
-    assert back.rope_parameters == {"rope_type": "default", "rope_theta": config.rope_parameters["rope_theta"]}
-    assert back.head_dim == config.head_dim
+    # Defaults are written out.
+    assert config.rope_parameters.items() <= back.rope_parameters.items()
+    assert back.head_dim == (getattr(config, "head_dim", None) or 64 // 4)
 
 
 @pytest.mark.parametrize("index", [2, 3])

@@ -1,4 +1,4 @@
-"""The model against transformers: files both ways, FP32 logits, greedy tokens, BF16 bounds."""
+"""The models against transformers: files both ways, FP32 logits, greedy tokens, BF16 bounds."""
 
 import copy
 import json
@@ -8,7 +8,7 @@ import numpy
 import pytest
 import torch
 import transformers
-from transformers import Qwen3Config, Qwen3ForCausalLM, Qwen3MoeConfig, Qwen3MoeForCausalLM
+from transformers import MixtralConfig, OlmoeConfig, Qwen2MoeConfig, Qwen3Config, Qwen3MoeConfig
 
 SHARED = dict(
     vocab_size=43,
@@ -20,7 +20,9 @@ SHARED = dict(
     rope_theta=10000.0,
     initializer_range=0.15,
 )
-MOE = dict(moe_intermediate_size=32, num_experts=6, num_experts_per_tok=2)
+EXPERTS = dict(num_experts=6, num_experts_per_tok=2)
+MOE = EXPERTS | dict(moe_intermediate_size=32)
+TOKEN_IDS = dict(eos_token_id=None, pad_token_id=None)  # OLMoE's defaults are beyond this vocabulary
 CONFIGS = {
     "moe": Qwen3MoeConfig(
         **SHARED | MOE,
@@ -48,6 +50,53 @@ CONFIGS = {
     ),
     "dense": Qwen3Config(**SHARED, num_hidden_layers=2, head_dim=32, tie_word_embeddings=False),
     "dense-tied": Qwen3Config(**SHARED, num_hidden_layers=3, head_dim=16, tie_word_embeddings=True),
+    "dense-yarn": Qwen3Config(
+        **SHARED | dict(num_key_value_heads=4),
+        num_hidden_layers=2,
+        head_dim=32,
+        rope_parameters=dict(rope_type="yarn", factor=4.0, original_max_position_embeddings=16),
+    ),
+    "qwen2-moe": Qwen2MoeConfig(
+        **SHARED | MOE,
+        num_hidden_layers=3,
+        head_dim=32,
+        shared_expert_intermediate_size=64,
+        mlp_only_layers=[1],
+    ),
+    "qwen2-moe-tied": Qwen2MoeConfig(
+        **SHARED | MOE | dict(num_attention_heads=2, num_key_value_heads=1),
+        num_hidden_layers=2,
+        shared_expert_intermediate_size=32,
+        norm_topk_prob=True,
+        qkv_bias=False,
+        tie_word_embeddings=True,
+        rope_parameters=dict(rope_type="linear", factor=3.0),
+    ),
+    "olmoe": OlmoeConfig(
+        **SHARED | EXPERTS | dict(num_key_value_heads=4), **TOKEN_IDS, num_hidden_layers=2
+    ),
+    "olmoe-tied": OlmoeConfig(
+        **SHARED | EXPERTS | dict(num_attention_heads=4, num_key_value_heads=1),
+        **TOKEN_IDS,
+        num_hidden_layers=3,
+        norm_topk_prob=True,
+        tie_word_embeddings=True,
+    ),
+    "mixtral": MixtralConfig(
+        **SHARED | EXPERTS, num_hidden_layers=2, head_dim=32, rms_norm_eps=1e-6
+    ),
+    "mixtral-tied": MixtralConfig(
+        **SHARED | EXPERTS | dict(num_key_value_heads=1),
+        num_hidden_layers=2,
+        tie_word_embeddings=True,
+        rope_parameters=dict(
+            rope_type="llama3",
+            factor=8.0,
+            low_freq_factor=1.0,
+            high_freq_factor=4.0,
+            original_max_position_embeddings=64,
+        ),
+    ),
 }
 TOKENS = [int(t) for t in numpy.random.default_rng(3).integers(0, 43, size=37)]
 
@@ -81,14 +130,16 @@ def logits_of(model_tool, tmp_path):
 
 
 def random_model(config, seed=0):
-    """BF16 values held in FP32; norms too are drawn, or a swapped one would not be seen."""
+    """BF16 values held in FP32; norms and biases too are drawn, or a swapped one would not be
+    seen."""
     torch.manual_seed(seed)
-    kind = Qwen3ForCausalLM if isinstance(config, Qwen3Config) else Qwen3MoeForCausalLM
-    model = kind(config)
+    model = transformers.AutoModelForCausalLM.from_config(config)
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             if "norm" in name:
                 parameter.uniform_(0.5, 1.5)
+            elif "bias" in name:
+                parameter.uniform_(-0.5, 0.5)
             parameter.copy_(parameter.bfloat16())
     return model.float().eval()
 
@@ -135,6 +186,14 @@ def test_bf16_files_and_shards_read_as_the_same_model(config, logits_of, tmp_pat
     copy.deepcopy(model).bfloat16().save_pretrained(tmp_path / "sharded", max_shard_size="50KB")
     assert len(list((tmp_path / "sharded").glob("*.safetensors"))) > 1
     ours = logits_of(tmp_path / "sharded", "reference", TOKENS)
+    assert max_logprob_difference(ours, their_logits(model, TOKENS)) < 1e-4
+
+
+def test_fused_experts_read_as_the_same_model(config, logits_of, tmp_path):
+    """What save_pretrained writes when it keeps its own names."""
+    model = random_model(config)
+    model.save_pretrained(tmp_path / "model", save_original_format=False)
+    ours = logits_of(tmp_path / "model", "reference", TOKENS)
     assert max_logprob_difference(ours, their_logits(model, TOKENS)) < 1e-4
 
 

@@ -7,7 +7,7 @@ import numpy
 import pytest
 import torch
 import transformers
-from qwen3_autograd import Model, Precision
+from autograd_model import Model, Precision
 from safetensors.torch import load_file, save_file
 from test_model import CONFIGS, random_model
 
@@ -180,9 +180,12 @@ FORMATS = {
 def site_widths(config, layer, model, linears):
     sparse = model.sparse(layer)
     hidden = config.hidden_size
-    inner = config.moe_intermediate_size if sparse else config.intermediate_size
-    widths = [hidden, config.num_attention_heads * config.head_dim, hidden, inner]
-    return [w if linears or (sparse and s >= 2) else 0 for s, w in enumerate(widths)]
+    inner = config.intermediate_size
+    if sparse:  # OLMoE and Mixtral call it intermediate_size
+        inner = getattr(config, "moe_intermediate_size", inner)
+    shared = config.shared_expert_intermediate_size if model.shared(layer) else 0
+    widths = [hidden, config.num_attention_heads * model.head_dim, hidden, inner, shared]
+    return [w if linears or (sparse and s in (2, 3)) else 0 for s, w in enumerate(widths)]
 
 
 def random_masks(config, linears, granularity, ratio):

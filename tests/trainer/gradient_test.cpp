@@ -178,6 +178,32 @@ TEST(Gradient, IsTheSlopeOfTheReferenceForADenseUntiedModel) {
                  "model.layers.0.mlp.down_proj.weight"});
 }
 
+TEST(Gradient, IsTheSlopeOfTheReferenceForSharedExpertsAndBiases) {
+  ModelConfig config = qwen2_moe_config();
+  config.num_experts_per_tok = config.num_experts;
+  const std::string layer = "model.layers.0.";
+  expect_slopes(config, {layer + "self_attn.qkv_bias", layer + "self_attn.qkv_proj",
+                         layer + "mlp.gate.weight", layer + "mlp.experts.2.gate_up_proj",
+                         layer + "mlp.shared_expert.gate_up_proj",
+                         layer + "mlp.shared_expert.down_proj.weight"});
+}
+
+TEST(Gradient, IsTheSlopeOfTheReferenceForANormOverAllHeads) {
+  ModelConfig config = olmoe_config();
+  config.num_experts_per_tok = config.num_experts;
+  const std::string layer = "model.layers.0.";
+  expect_slopes(config, {layer + "self_attn.q_norm.weight", layer + "self_attn.k_norm.weight",
+                         layer + "self_attn.qkv_proj", layer + "mlp.experts.3.down_proj.weight"});
+}
+
+TEST(Gradient, IsTheSlopeOfTheReferenceForMixtral) {
+  ModelConfig config = mixtral_config();
+  config.num_experts_per_tok = config.num_experts;
+  const std::string layer = "model.layers.1.";
+  expect_slopes(config, {layer + "self_attn.qkv_proj", layer + "block_sparse_moe.gate.weight",
+                         layer + "block_sparse_moe.experts.3.gate_up_proj"});
+}
+
 TEST(Gradient, TwoAccumulationsAddUp) {
   Parameters parameters(moe_config());
   randomise(parameters, 3);

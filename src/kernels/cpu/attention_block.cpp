@@ -28,6 +28,14 @@ Operand norm_operand(const CpuContext& context, const AttentionBlock& block, con
                   "attention input", arena);
 }
 
+// The qkv product and its bias: qkv [rows, qkv_width].
+void multiply_qkv(const CpuContext& context, const AttentionBlock& block, const Operand& h,
+                  int64_t rows, float* qkv) {
+  const int64_t width = block.qkv_width();
+  linear(context, h, rows, block.qkv.weight, qkv, width);
+  for (int64_t r = 0; r < rows; ++r) add_qkv_bias(block, qkv + r * width);
+}
+
 // Rotates and stores what the qkv product gave for rows begin..end: queries to q, keys and values
 // to the pages. `qkv` has row 0 = begin.
 void rotate_and_store(const CpuContext& context, const AttentionBlock& block,
@@ -42,10 +50,11 @@ void rotate_and_store(const CpuContext& context, const AttentionBlock& block,
     const int64_t position = rows.positions[r];
     const float* cos = rows.cos + position * half;
     const float* sin = rows.sin + position * half;
-    context.rows().qk_norm_rope(row, shape.heads, shape.head_dim, block.q_norm, block.rms_eps, cos,
-                                sin, q + r * block.q_width());
+    context.rows().qk_norm_rope(row, shape.heads, shape.head_dim, block.q_norm,
+                                block.q_norm_heads(), block.rms_eps, cos, sin,
+                                q + r * block.q_width());
     context.rows().qk_norm_rope(row + block.q_width(), shape.kv_heads, shape.head_dim, block.k_norm,
-                                block.rms_eps, cos, sin, key);
+                                block.k_norm_heads(), block.rms_eps, cos, sin, key);
     context.rows().to_bf16(row + block.q_width() + block.kv_width(), block.kv_width(), 1.0F, value);
     const int64_t page = rows.page_ids[r][position / kPageSize];
     store_kv(shape, key, value, position % kPageSize, rows.kv + page * rows.page_stride);
@@ -82,6 +91,11 @@ Bf16* attend_rows(const CpuContext& context, const AttentionBlock& block, const 
 
 }  // namespace
 
+void add_qkv_bias(const AttentionBlock& block, float* qkv) {
+  if (block.qkv_bias == nullptr) return;
+  for (int64_t i = 0; i < block.qkv_width(); ++i) qkv[i] += to_float(block.qkv_bias[i]);
+}
+
 void attention_forward(const CpuContext& context, const AttentionBlock& block,
                        const AttentionRows& rows, const AttentionStats& stats, const float* x,
                        float* y) {
@@ -93,7 +107,7 @@ void attention_forward(const CpuContext& context, const AttentionBlock& block,
         const ArenaScope scope(arena);
         const Operand h = norm_operand(local, block, x, begin, end, stats, nullptr, arena);
         float* qkv = arena.alloc<float>((end - begin) * block.qkv_width());
-        linear(local, h, end - begin, block.qkv.weight, qkv, block.qkv_width());
+        multiply_qkv(local, block, h, end - begin, qkv);
         rotate_and_store(local, block, rows, begin, end, qkv, q, arena);
       });
   for_row_blocks(
@@ -145,18 +159,22 @@ void attention_backward(const CpuContext& context, const AttentionBlock& block,
     const ArenaScope scope(arena);
     const auto [begin, end] = row_range(task);
     const Operand h = norm_operand(local, block, x, begin, end, no_stats, inv_rms + begin, arena);
-    linear(local, h, end - begin, block.qkv.weight, qkv + begin * qkv_width, qkv_width);
+    multiply_qkv(local, block, h, end - begin, qkv + begin * qkv_width);
     rotate_and_store(local, block, rows, begin, end, qkv + begin * qkv_width, q, arena);
     h_operand.store(local, begin, end - begin, h);
     local.rows().to_bf16(dy + begin * hidden, (end - begin) * hidden, 1.0F,
                          dy_bf16 + begin * hidden);
   });
 
-  // Through the output product and the attention, a sequence at a time. The gradients of the norms'
-  // weights are summed per sequence, then over sequences in order.
+  // Through the output product and the attention, a sequence at a time. The gradients of vectors
+  // (the norms' weights, the biases) are summed per sequence, then over sequences in order.
   const int64_t head_dim = block.shape.head_dim;
-  float* norm_partials = shared.alloc<float>(sequences * 2 * head_dim);
-  std::fill_n(norm_partials, sequences * 2 * head_dim, 0.0F);
+  const int64_t q_norm_width = block.q_norm ? block.q_norm_width() : 0;
+  const int64_t k_norm_width = block.k_norm ? block.k_norm_width() : 0;
+  const int64_t bias_width = block.qkv_bias ? qkv_width : 0;
+  const int64_t vectors = q_norm_width + k_norm_width + bias_width;
+  float* partials = shared.alloc<float>(sequences * vectors);
+  std::fill_n(partials, sequences * vectors, 0.0F);
   context.parallel_for(sequences, [&](int64_t s, int worker) {
     const CpuContext local = context.serial(worker);
     Arena& arena = local.arena();
@@ -179,29 +197,34 @@ void attention_backward(const CpuContext& context, const AttentionBlock& block,
     local.attention().attend_backward(block.shape, q + begin * q_width, page, n, dout, arena, dq,
                                       dk, dv);
     float* rotated = arena.alloc<float>(q_width + kv_width);
-    float* dq_norm = norm_partials + s * 2 * head_dim;
-    float* dk_norm = dq_norm + head_dim;
+    float* dq_norm = partials + s * vectors;
+    float* dk_norm = dq_norm + q_norm_width;
+    float* dbias = dk_norm + k_norm_width;
     for (int64_t i = 0; i < n; ++i) {
       const float* row = qkv + (begin + i) * qkv_width;
       const float* cos = rows.cos + i * half;
       const float* sin = rows.sin + i * half;
-      local.rows().qk_norm_rope_backward(row, block.shape.heads, head_dim, block.q_norm,
-                                         block.rms_eps, cos, sin, dq + i * q_width, rotated,
-                                         block.q_norm ? dq_norm : nullptr);
+      local.rows().qk_norm_rope_backward(
+          row, block.shape.heads, head_dim, block.q_norm, block.q_norm_heads(), block.rms_eps, cos,
+          sin, dq + i * q_width, rotated, block.q_norm ? dq_norm : nullptr);
       local.rows().qk_norm_rope_backward(row + q_width, block.shape.kv_heads, head_dim,
-                                         block.k_norm, block.rms_eps, cos, sin, dk + i * kv_width,
-                                         rotated + q_width, block.k_norm ? dk_norm : nullptr);
+                                         block.k_norm, block.k_norm_heads(), block.rms_eps, cos,
+                                         sin, dk + i * kv_width, rotated + q_width,
+                                         block.k_norm ? dk_norm : nullptr);
+      if (block.qkv_bias) {
+        local.rows().add(rotated, q_width + kv_width, dbias);
+        local.rows().add(dv + i * kv_width, kv_width, dbias + q_width + kv_width);
+      }
       Bf16* out = dqkv + (begin + i) * qkv_width;
       local.rows().to_bf16(rotated, q_width + kv_width, 1.0F, out);
       local.rows().to_bf16(dv + i * kv_width, kv_width, 1.0F, out + q_width + kv_width);
     }
   });
   for (int64_t s = 0; s < sequences; ++s) {
-    const float* partial = norm_partials + s * 2 * head_dim;
-    for (int64_t d = 0; d < head_dim; ++d) {
-      if (block.q_norm) grads.q_norm[d] += partial[d];
-      if (block.k_norm) grads.k_norm[d] += partial[head_dim + d];
-    }
+    const float* partial = partials + s * vectors;
+    context.rows().add(partial, q_norm_width, grads.q_norm);
+    context.rows().add(partial + q_norm_width, k_norm_width, grads.k_norm);
+    context.rows().add(partial + q_norm_width + k_norm_width, bias_width, grads.qkv_bias);
   }
 
   // Through the qkv product and the norm.

@@ -1,5 +1,6 @@
 // The attention block of a transformer layer on a CPU, forward and backward:
-//   y = x + O(attention(RoPE(norm(Q h)), RoPE(norm(K h)), V h)),  h = RMSNorm(x).
+//   y = x + O(attention(RoPE(norm(Q h + b)), RoPE(norm(K h + b)), V h + b)),  h = RMSNorm(x),
+// where the norm and the biases are optional.
 // The forward serves decoding, prefill and training alike; rows are told apart by their position
 // and their sequence's KV pages only. The backward recomputes the forward from x.
 #pragma once
@@ -18,14 +19,21 @@ struct AttentionBlock {
   int64_t hidden;
   AttentionShape shape;
   float rms_eps;
-  const Bf16* norm;    // [hidden]
-  LinearLayer qkv;     // [(heads + 2 kv_heads) * head_dim, hidden]
-  const Bf16* q_norm;  // [head_dim]; null: none
-  const Bf16* k_norm;
-  LinearLayer out;  // [hidden, heads * head_dim]
+  const Bf16* norm;      // [hidden]
+  LinearLayer qkv;       // [(heads + 2 kv_heads) * head_dim, hidden]
+  const Bf16* qkv_bias;  // [qkv_width]; null: none
+  bool whole_qk_norm;    // q_norm and k_norm span all heads together, not each head
+  const Bf16* q_norm;    // [q_norm_width()]; null: none
+  const Bf16* k_norm;    // [k_norm_width()]
+  LinearLayer out;       // [hidden, heads * head_dim]
   int64_t q_width() const { return shape.heads * shape.head_dim; }
   int64_t kv_width() const { return shape.kv_heads * shape.head_dim; }
   int64_t qkv_width() const { return q_width() + 2 * kv_width(); }
+  /// Heads that one norm takes together.
+  int64_t q_norm_heads() const { return whole_qk_norm ? shape.heads : 1; }
+  int64_t k_norm_heads() const { return whole_qk_norm ? shape.kv_heads : 1; }
+  int64_t q_norm_width() const { return q_norm_heads() * shape.head_dim; }
+  int64_t k_norm_width() const { return k_norm_heads() * shape.head_dim; }
 };
 
 /// The rows of a batch and where their sequences keep keys and values. Page p of this layer starts
@@ -45,6 +53,9 @@ struct AttentionStats {
   ResidualStats qkv, out;
 };
 
+/// Adds the bias, if there is one, to a row of the qkv product.
+void add_qkv_bias(const AttentionBlock& block, float* qkv);
+
 /// y [rows, hidden] FP32 from x; y may be x.
 void attention_forward(const CpuContext& context, const AttentionBlock& block,
                        const AttentionRows& rows, const AttentionStats& stats, const float* x,
@@ -55,7 +66,8 @@ void attention_forward(const CpuContext& context, const AttentionBlock& block,
 struct AttentionGrads {
   float* norm;
   float* qkv;
-  float* q_norm;  // null with the block's
+  float* qkv_bias;  // this and the next are null with the block's
+  float* q_norm;
   float* k_norm;
   float* out;
 };

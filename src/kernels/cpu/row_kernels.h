@@ -51,17 +51,19 @@ struct RowKernels {
                            int64_t d, const Bf16* weight, const float* dout, int64_t ldd, float* dx,
                            int64_t lddx, float* dweight);
 
-  /// One row of `heads` vectors of head_dim: optional RMS norm of each (weight [head_dim]; null:
-  /// none), then rotate-half RoPE with cos, sin [head_dim / 2] of the row's position, then BF16.
+  /// One row of `heads` vectors of head_dim: optional RMS norm (null weight: none) of each
+  /// `norm_heads` of them together (1, or all), weight [norm_heads * head_dim]; then rotate-half
+  /// RoPE with cos, sin [head_dim / 2] of the row's position, then BF16.
   /// A pair (a, b) = (y[i], y[i + head_dim / 2]) becomes fma(-b, sin, a * cos), fma(a, sin, b *
   /// cos).
   void (*qk_norm_rope)(const float* in, int64_t heads, int64_t head_dim, const Bf16* weight,
-                       float eps, const float* cos, const float* sin, Bf16* out);
-  /// din = (not +=; may be dout itself) from dout; dweight [head_dim] += (null if there is no
-  /// norm).
+                       int64_t norm_heads, float eps, const float* cos, const float* sin,
+                       Bf16* out);
+  /// din = (not +=; may be dout itself) from dout; dweight [norm_heads * head_dim] += (null if
+  /// there is no norm).
   void (*qk_norm_rope_backward)(const float* in, int64_t heads, int64_t head_dim,
-                                const Bf16* weight, float eps, const float* cos, const float* sin,
-                                const float* dout, float* din, float* dweight);
+                                const Bf16* weight, int64_t norm_heads, float eps, const float* cos,
+                                const float* sin, const float* dout, float* din, float* dweight);
 
   /// h[r, i] = bf16(silu(gu[r, i]) * gu[r, width + i]), gu [rows, 2 * width] FP32.
   void (*silu_mul)(const float* gu, int64_t ldgu, int64_t rows, int64_t width, Bf16* h,
@@ -93,14 +95,15 @@ struct RowKernels {
   /// y += x
   void (*add)(const float* x, int64_t n, float* y);
 
-  /// Softmax over `experts` logits (FP32), the top_k largest (ties to the lower index) in falling
-  /// order, their probabilities as weights, divided by their sum if `normalise`. With `forced` ids
-  /// [rows, top_k] (routing replay) those are taken, in the order given.
-  void (*route)(const float* logits, int64_t rows, int64_t experts, int64_t top_k, bool normalise,
-                const int32_t* forced, int32_t* ids, float* weights);
-  /// dlogits [rows, experts] (overwritten) from dweights [rows, top_k].
-  void (*route_backward)(const float* logits, int64_t rows, int64_t experts, int64_t top_k,
-                         bool normalise, const int32_t* ids, const float* dweights, float* dlogits);
+  /// Softmax over `experts` logits (FP32, rows ldl apart), the top_k largest (ties to the lower
+  /// index) in falling order, their probabilities as weights, divided by their sum if `normalise`.
+  /// With `forced` ids [rows, top_k] (routing replay) those are taken, in the order given.
+  void (*route)(const float* logits, int64_t ldl, int64_t rows, int64_t experts, int64_t top_k,
+                bool normalise, const int32_t* forced, int32_t* ids, float* weights);
+  /// dlogits [rows, experts] (overwritten; rows ldl apart too) from dweights [rows, top_k].
+  void (*route_backward)(const float* logits, int64_t ldl, int64_t rows, int64_t experts,
+                         int64_t top_k, bool normalise, const int32_t* ids, const float* dweights,
+                         float* dlogits);
 
   /// log(sum(exp(inv_temperature * z))) of one row.
   float (*log_sum_exp)(const float* z, int64_t n, float inv_temperature);

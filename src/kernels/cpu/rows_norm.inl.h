@@ -86,20 +86,23 @@ void rmsnorm_backward(const float* x, int64_t ldx, const float* inv_rms, int64_t
   }
 }
 
-void qk_norm_rope(const float* in, int64_t heads, int64_t head_dim, const Bf16* weight, float eps,
-                  const float* cos, const float* sin, Bf16* out) {
+void qk_norm_rope(const float* in, int64_t heads, int64_t head_dim, const Bf16* weight,
+                  int64_t norm_heads, float eps, const float* cos, const float* sin, Bf16* out) {
   const int64_t half = head_dim / 2;
+  F16 inv = splat(1.0F);
   for (int64_t h = 0; h < heads; ++h) {
     const float* x = in + h * head_dim;
     Bf16* y = out + h * head_dim;
-    const F16 inv = splat(weight != nullptr ? inverse_rms(x, head_dim, eps) : 1.0F);
+    const int64_t of_group = h % norm_heads;
+    if (weight != nullptr && of_group == 0) inv = splat(inverse_rms(x, norm_heads * head_dim, eps));
+    const Bf16* w = weight == nullptr ? nullptr : weight + of_group * head_dim;
     for (int64_t i = 0; i < half; i += 16) {
       const int n = lanes_left(half, i);
       F16 a = load_first(x + i, n);
       F16 b = load_first(x + half + i, n);
       if (weight != nullptr) {
-        a = a * inv * load_bf16_first(weight + i, n);
-        b = b * inv * load_bf16_first(weight + half + i, n);
+        a = a * inv * load_bf16_first(w + i, n);
+        b = b * inv * load_bf16_first(w + half + i, n);
       }
       const F16 c = load_first(cos + i, n);
       const F16 s = load_first(sin + i, n);
@@ -110,13 +113,13 @@ void qk_norm_rope(const float* in, int64_t heads, int64_t head_dim, const Bf16* 
 }
 
 void qk_norm_rope_backward(const float* in, int64_t heads, int64_t head_dim, const Bf16* weight,
-                           float eps, const float* cos, const float* sin, const float* dout,
-                           float* din, float* dweight) {
+                           int64_t norm_heads, float eps, const float* cos, const float* sin,
+                           const float* dout, float* din, float* dweight) {
   const int64_t half = head_dim / 2;
+  // The inverse rotation; din holds the gradient of the norm's output meanwhile.
   for (int64_t h = 0; h < heads; ++h) {
     const float* dy = dout + h * head_dim;
     float* dx = din + h * head_dim;
-    // The inverse rotation; din holds the gradient of the norm's output meanwhile.
     for (int64_t i = 0; i < half; i += 16) {
       const int n = lanes_left(half, i);
       const F16 a = load_first(dy + i, n);
@@ -126,9 +129,13 @@ void qk_norm_rope_backward(const float* in, int64_t heads, int64_t head_dim, con
       store_first(dx + i, fma(b, s, a * c), n);
       store_first(dx + half + i, fnma(a, s, b * c), n);
     }
-    if (weight == nullptr) continue;
-    const float* x = in + h * head_dim;
-    norm_row_backward(x, inverse_rms(x, head_dim, eps), head_dim, weight, dx, dweight,
+  }
+  if (weight == nullptr) return;
+  const int64_t width = norm_heads * head_dim;
+  for (int64_t g = 0; g < heads / norm_heads; ++g) {
+    const float* x = in + g * width;
+    float* dx = din + g * width;
+    norm_row_backward(x, inverse_rms(x, width, eps), width, weight, dx, dweight,
                       [dx](int64_t i, int n, F16 gradient) { store_first(dx + i, gradient, n); });
   }
 }

@@ -41,10 +41,10 @@ static inline float chosen_probabilities(const float* z, int64_t experts, const 
   return chosen;
 }
 
-static void route(const float* logits, int64_t rows, int64_t experts, int64_t top_k, bool normalise,
-                  const int32_t* forced, int32_t* ids, float* weights) {
+static void route(const float* logits, int64_t ldl, int64_t rows, int64_t experts, int64_t top_k,
+                  bool normalise, const int32_t* forced, int32_t* ids, float* weights) {
   for (int64_t r = 0; r < rows; ++r) {
-    const float* z = logits + r * experts;
+    const float* z = logits + r * ldl;
     int32_t* row_ids = ids + r * top_k;
     float* row_weights = weights + r * top_k;
     if (forced == nullptr) {
@@ -62,14 +62,14 @@ static void route(const float* logits, int64_t rows, int64_t experts, int64_t to
 // With p the softmax and, over the chosen, w = p / P, P their sum, D = sum of dw w:
 // normalised: dz = w (dw - D) on the chosen, 0 elsewhere (the other experts cancel in w);
 // otherwise:  dz = p (dp - sum of dp p) on all, dp = dw on the chosen, 0 elsewhere.
-static void route_backward(const float* logits, int64_t rows, int64_t experts, int64_t top_k,
-                           bool normalise, const int32_t* ids, const float* dweights,
+static void route_backward(const float* logits, int64_t ldl, int64_t rows, int64_t experts,
+                           int64_t top_k, bool normalise, const int32_t* ids, const float* dweights,
                            float* dlogits) {
   for (int64_t r = 0; r < rows; ++r) {
-    const float* z = logits + r * experts;
+    const float* z = logits + r * ldl;
     const int32_t* row_ids = ids + r * top_k;
     const float* dw = dweights + r * top_k;
-    float* dz = dlogits + r * experts;
+    float* dz = dlogits + r * ldl;
     const float largest = row_max(z, experts);
     const float sum = sum_exp(z, experts, 1.0F, largest);
     for (int64_t i = 0; i < experts; i += 16) {
