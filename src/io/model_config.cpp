@@ -44,14 +44,28 @@ const std::set<std::string_view>& harmless_keys() {
 // Keys that every architecture has.
 const std::set<std::string_view>& common_keys() {
   static const std::set<std::string_view> keys = {
-      "architectures",       "attention_bias",      "attention_dropout",
-      "bos_token_id",        "eos_token_id",        "head_dim",
-      "hidden_act",          "hidden_size",         "initializer_range",
-      "intermediate_size",   "layer_types",         "max_position_embeddings",
-      "model_type",          "num_attention_heads", "num_hidden_layers",
-      "num_key_value_heads", "pad_token_id",        "rms_norm_eps",
-      "rope_parameters",     "rope_scaling",        "rope_theta",
-      "tie_word_embeddings", "vocab_size",
+      "architectures",
+      "attention_dropout",
+      "bos_token_id",
+      "eos_token_id",
+      "head_dim",
+      "hidden_act",
+      "hidden_size",
+      "initializer_range",
+      "intermediate_size",
+      "layer_types",
+      "max_position_embeddings",
+      "model_type",
+      "num_attention_heads",
+      "num_hidden_layers",
+      "num_key_value_heads",
+      "pad_token_id",
+      "rms_norm_eps",
+      "rope_parameters",
+      "rope_scaling",
+      "rope_theta",
+      "tie_word_embeddings",
+      "vocab_size",
   };
   return keys;
 }
@@ -73,15 +87,15 @@ const std::vector<Family>& families() {
        "qwen3_moe",
        QkNorm::kHead,
        1e-6,
-       {"decoder_sparse_step", "mlp_only_layers", "moe_intermediate_size", "norm_topk_prob",
-        "num_experts", "num_local_experts", "num_experts_per_tok", "sliding_window",
-        "use_sliding_window"}},
+       {"attention_bias", "decoder_sparse_step", "mlp_only_layers", "moe_intermediate_size",
+        "norm_topk_prob", "num_experts", "num_local_experts", "num_experts_per_tok",
+        "sliding_window", "use_sliding_window"}},
       {Architecture::kQwen3,
        "Qwen3ForCausalLM",
        "qwen3",
        QkNorm::kHead,
        1e-6,
-       {"sliding_window", "use_sliding_window"}},
+       {"attention_bias", "sliding_window", "use_sliding_window"}},
       {Architecture::kQwen2Moe,
        "Qwen2MoeForCausalLM",
        "qwen2_moe",
@@ -95,7 +109,8 @@ const std::vector<Family>& families() {
        "olmoe",
        QkNorm::kProjection,
        1e-5,
-       {"norm_topk_prob", "num_experts", "num_local_experts", "num_experts_per_tok"}},
+       {"attention_bias", "norm_topk_prob", "num_experts", "num_local_experts",
+        "num_experts_per_tok"}},
       {Architecture::kMixtral,
        "MixtralForCausalLM",
        "mixtral",
@@ -342,7 +357,6 @@ Json model_config_to_json(const ModelConfig& config) {
       {"head_dim", config.head_dim},
       {"max_position_embeddings", config.max_position_embeddings},
       {"hidden_act", "silu"},
-      {"attention_bias", false},
       {"attention_dropout", 0.0},
       {"rms_norm_eps", config.rms_norm_eps},
       {"initializer_range", config.initializer_range},
@@ -355,6 +369,7 @@ Json model_config_to_json(const ModelConfig& config) {
   const auto put = [&](const char* key, const Json& value) {
     if (family.keys.contains(key)) json[key] = value;
   };
+  put("attention_bias", false);
   put("use_sliding_window", false);
   put("moe_intermediate_size", config.moe_intermediate_size);
   put("num_experts_per_tok", config.num_experts_per_tok);

@@ -24,7 +24,7 @@ class ParametersTest : public ::testing::Test {
     shapes_.clear();
     for (const Parameter& p : parameters_.layout().parameters) {
       for (const ParameterPart& part : p.parts) {
-        shapes_.push_back(p.vector ? std::vector{p.cols} : std::vector{part.rows, p.cols});
+        shapes_.push_back(p.part_shape(part));
         tensors.push_back({.name = part.name,
                            .shape = {},
                            .bf16 = parameters_.values() + p.offset + part.row_begin * p.cols});

@@ -252,4 +252,9 @@ def test_bf16_blocks_stay_within_their_rounding_of_the_reference(
     # Rounding an operand to BF16 errs by up to 2^-9 of it. Each block has four products in a row,
     # and errors of independent roundings add up like a random walk.
     products = 4 * 2 * config.num_hidden_layers
-    assert typical_error(ours) < 2**-9 * products**0.5 * exact.std().item()
+    # A score errs by 2^-9 of itself, and moves a probability by that. A norm of each head bounds the
+    # scores; with another norm or none they are larger.
+    attention = model.model.layers[0].self_attn
+    norm_of_heads = hasattr(attention, "q_norm") and len(attention.q_norm.weight) == attention.head_dim
+    steepness = 1 if norm_of_heads else 2
+    assert typical_error(ours) < steepness * 2**-9 * products**0.5 * exact.std().item()

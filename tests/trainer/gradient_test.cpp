@@ -201,7 +201,7 @@ TEST(Gradient, IsTheSlopeOfTheReferenceForMixtral) {
   config.num_experts_per_tok = config.num_experts;
   const std::string layer = "model.layers.1.";
   expect_slopes(config, {layer + "self_attn.qkv_proj", layer + "block_sparse_moe.gate.weight",
-                         layer + "block_sparse_moe.experts.3.gate_up_proj"});
+                         layer + "block_sparse_moe.experts.3.w2.weight"});
 }
 
 TEST(Gradient, TwoAccumulationsAddUp) {

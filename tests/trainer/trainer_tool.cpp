@@ -19,7 +19,7 @@ std::vector<TensorView> views_of(const Parameters& parameters, const float* flat
     for (const ParameterPart& part : p.parts) {
       TensorView& view = views.emplace_back();
       view.name = part.name;
-      view.shape = p.vector ? std::vector{p.cols} : std::vector{part.rows, p.cols};
+      view.shape = p.part_shape(part);
       view.data = reinterpret_cast<const std::byte*>(flat + p.offset + part.row_begin * p.cols);
       view.nbytes = static_cast<size_t>(part.rows * p.cols) * sizeof(float);
     }
