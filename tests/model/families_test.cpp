@@ -160,8 +160,10 @@ TEST(Families, Bf16LogitsFollowTheReference) {
       error += std::pow(rounded[i] - exact[i], 2);
       signal += std::pow(exact[i], 2);
     }
-    // 2^-9 an operand, four products a block and six blocks like a random walk: 0.01.
-    EXPECT_LT(std::sqrt(error / signal), 0.015) << architecture_name(config.architecture);
+    // 2^-9 an operand, four products a block and six blocks like a random walk: 0.01. Without a
+    // norm of queries and keys the scores are several times larger, and their errors with them.
+    const double bound = config.qk_norm() == QkNorm::kNone ? 0.04 : 0.015;
+    EXPECT_LT(std::sqrt(error / signal), bound) << architecture_name(config.architecture);
     EXPECT_GT(error, 0.0);
   }
 }

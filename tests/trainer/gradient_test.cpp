@@ -152,8 +152,10 @@ void expect_slopes(const ModelConfig& config, const std::vector<std::string>& na
     };
     double up = 0.0, down = 0.0;
     const double change = loss_at(1.0F, &up) - loss_at(-1.0F, &down);
-    // The gradients' own error (BF16 operands) is 1 to 2.5 % of their norm, and mostly across.
-    EXPECT_NEAR(change / (up - down), 1.0, 0.03) << p.name;
+    // The gradients' own error (BF16 operands) is 1 to 2.5 % of their norm, and mostly across;
+    // without a norm of queries and keys twice that.
+    const double bound = config.qk_norm() == QkNorm::kNone ? 0.06 : 0.03;
+    EXPECT_NEAR(change / (up - down), 1.0, bound) << p.name;
   }
   EXPECT_EQ(found, names.size());
 }
