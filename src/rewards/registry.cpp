@@ -5,7 +5,9 @@
 #include <map>
 #include <set>
 
+#include "rewards/code_reward.h"
 #include "rewards/combined_reward.h"
+#include "rewards/command_reward.h"
 #include "rewards/exact_reward.h"
 #include "rewards/math_reward.h"
 #include "rewards/reward.h"
@@ -17,6 +19,8 @@ using Maker = std::function<std::unique_ptr<Reward>(const RewardOptions& options
 
 const std::map<std::string, Maker>& makers() {
   static const std::map<std::string, Maker> table = {
+      {"code", make_code_reward},
+      {"command", make_command_reward},
       {"exact", make_exact_reward},
       {"math", make_math_reward},
   };

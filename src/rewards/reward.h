@@ -64,8 +64,13 @@ struct RewardOptions {
   std::string python = "python3";
   /// Processes that score at once; 0: one a core.
   int workers = 0;
-  /// Seconds for one response, where processes score.
+  /// Seconds for one response, where processes score; for one test of a response's program
+  /// (`code`).
   double timeout_s = 10;
+  /// Where `code` runs programs: "bwrap", or "none" for programs that are trusted (sandbox.h).
+  std::string code_sandbox = "bwrap";
+  /// `code` is the fraction of the tests that are passed; else 1 for all of them and 0 for fewer.
+  bool code_fraction = false;
   /// Ends score() with Interrupted once it is true; may be null.
   const std::atomic<bool>* cancel = nullptr;
 };

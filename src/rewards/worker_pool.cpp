@@ -205,11 +205,13 @@ class WorkerPool::Round {
   std::string message(Worker& worker, const std::string& what) const {
     worker.process.end(0);  // all that it wrote
     const std::string tail = worker.process.error_tail();
-    return fmt::format("worker `{}` {}{}{}", fmt::join(options_.command, " "), what,
+    const std::string command = printable(fmt::format("{}", fmt::join(options_.command, " ")));
+    return fmt::format("worker `{}` {}{}{}", command, what,
                        tail.empty() ? "" : "; its standard error ends: ", tail);
   }
 
-  /// For a message: bytes outside ASCII, of which not all need be characters, as '?'.
+  /// For a message: its start, with bytes outside ASCII, not all of which need be characters, as
+  /// '?'.
   static std::string printable(std::string_view text) {
     std::string result(text.substr(0, 100));
     std::replace_if(
