@@ -3,18 +3,20 @@
 # Results must not depend on the compiler's mood: products and sums are fused only where the source
 # says so, and floating-point identities are never assumed.
 add_library(quads_options INTERFACE)
-target_compile_options(quads_options INTERFACE -Wall -Wextra -ffp-contract=off -fno-math-errno)
+set(QUADS_CXX_OPTIONS -Wall -Wextra -ffp-contract=off -fno-math-errno)
 if(QUADS_WERROR)
-  target_compile_options(quads_options INTERFACE -Werror)
+  list(APPEND QUADS_CXX_OPTIONS -Werror)
 endif()
 if(QUADS_SANITIZE)
-  target_compile_options(quads_options INTERFACE -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer)
+  list(APPEND QUADS_CXX_OPTIONS
+       -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer)
   target_link_options(quads_options INTERFACE -fsanitize=address,undefined)
 endif()
 if(QUADS_COVERAGE)
-  target_compile_options(quads_options INTERFACE --coverage)
+  list(APPEND QUADS_CXX_OPTIONS --coverage)
   target_link_options(quads_options INTERFACE --coverage)
 endif()
+target_compile_options(quads_options INTERFACE $<$<COMPILE_LANGUAGE:CXX>:${QUADS_CXX_OPTIONS}>)
 
 find_program(QUADS_CCACHE ccache)
 if(QUADS_CCACHE)

@@ -1,0 +1,117 @@
+// Checks of a grouped product, and the choice of its tile.
+#include "kernels/cuda/grouped_gemm.h"
+
+#include <climits>
+
+#include "base/error.h"
+#include "kernels/cuda/activation_image.h"
+#include "kernels/cuda/fragment_weights.h"
+#include "kernels/cuda/gemm_launch.h"
+
+namespace quads::kernels::cuda {
+namespace {
+
+GemmArgs args_of(const GroupedGemm& gemm) {
+  GemmArgs args;
+  args.weights = gemm.weights;
+  args.global_scales = gemm.global_scales;
+  args.expert_offsets = gemm.expert_offsets;
+  args.q1 = reinterpret_cast<const uint16_t*>(gemm.q1);
+  args.q2 = reinterpret_cast<const uint16_t*>(gemm.q2);
+  args.y = gemm.y;
+  args.experts = gemm.experts;
+  args.n = static_cast<int>(gemm.n);
+  args.stages = stages_of(gemm.k);
+  args.residual_stages = gemm.residual_stages;
+  args.y_is_bf16 = gemm.y_is_bf16;
+  return args;
+}
+
+void check_shape(const GroupedGemm& gemm) {
+  require(gemm.experts >= 1 && gemm.experts <= kMaxExperts, "grouped product: {} experts; 1..{}",
+          gemm.experts, kMaxExperts);
+  require(gemm.n >= kTileRows && gemm.n % kTileRows == 0 && gemm.n <= INT_MAX,
+          "grouped product: n = {}; it must be a multiple of {}", gemm.n, kTileRows);
+  require(gemm.k >= 1 && gemm.k <= INT_MAX / 2, "grouped product: k = {}", gemm.k);
+  require(gemm.residual_stages >= 0 && gemm.residual_stages <= stages_of(gemm.k),
+          "grouped product: {} stages with a second pass of {}", gemm.residual_stages,
+          stages_of(gemm.k));
+  // Rows are counted in 32 bits; so are tiles, of 8 rows of activations x 64 of n at the smallest.
+  require(gemm.rows_bound >= 0 && gemm.rows_bound <= INT_MAX / 16 &&
+              (gemm.rows_bound / 8 + gemm.experts) * (gemm.n / kTileRows) <= INT_MAX,
+          "grouped product: {} rows are too many for n = {}", gemm.rows_bound, gemm.n);
+}
+
+constexpr int kHopper = 90;
+
+}  // namespace
+
+const char* tile_name(GemmTile tile) {
+  switch (tile) {
+    case GemmTile::kMma64x8:
+      return "mma 64x8";
+    case GemmTile::kMma256x32:
+      return "mma 256x32";
+    case GemmTile::kWgmma512x32:
+      return "wgmma 512x32";
+    case GemmTile::kWgmma256x96:
+      return "wgmma 256x96";
+    case GemmTile::kWgmma128x192:
+      return "wgmma 128x192";
+  }
+  return "?";
+}
+
+bool tile_fits(const CudaContext& context, const GroupedGemm& gemm, GemmTile tile) {
+  switch (tile) {
+    case GemmTile::kMma64x8: {
+      // A block keeps a list of the experts that it meets.
+      const int64_t segments = gemm.rows_bound / 8 + gemm.experts;
+      return shared_bytes_mma_64x8(args_of(gemm)) <= context.shared_bytes &&
+             segments / context.multiprocessors + 3 <= kMaxSegments;
+    }
+    case GemmTile::kMma256x32:
+      return shared_bytes_mma_256x32() <= context.shared_bytes;
+    case GemmTile::kWgmma512x32:
+    case GemmTile::kWgmma256x96:
+      return context.capability == kHopper;
+    case GemmTile::kWgmma128x192:
+      return context.capability == kHopper && gemm.residual_stages > 0;
+  }
+  return false;
+}
+
+GemmTile choose_tile(const CudaContext& context, const GroupedGemm& gemm) {
+  const int64_t experts = gemm.experts;
+  const bool compensated = gemm.residual_stages > 0;
+  if (gemm.rows_bound <= experts && tile_fits(context, gemm, GemmTile::kMma64x8)) {
+    return GemmTile::kMma64x8;
+  }
+  if (context.capability != kHopper) return GemmTile::kMma256x32;
+  if (gemm.rows_bound <= (compensated ? 8 : 16) * experts) return GemmTile::kWgmma512x32;
+  if (compensated && gemm.rows_bound >= 32 * experts) return GemmTile::kWgmma128x192;
+  return GemmTile::kWgmma256x96;
+}
+
+void grouped_gemm(const CudaContext& context, const GroupedGemm& gemm, GemmTile tile) {
+  check_shape(gemm);
+  require(tile_fits(context, gemm, tile),
+          "grouped product [{} experts, n {}, k {}]: tile {} does not fit device sm_{}",
+          gemm.experts, gemm.n, gemm.k, tile_name(tile), context.capability);
+  if (gemm.rows_bound == 0) return;
+  const GemmArgs args = args_of(gemm);
+  switch (tile) {
+    case GemmTile::kMma64x8:
+      return launch_mma_64x8(context, args);
+    case GemmTile::kMma256x32:
+      return launch_mma_256x32(context, args);
+    case GemmTile::kWgmma512x32:
+      return launch_wgmma_512x32(context, args);
+    case GemmTile::kWgmma256x96:
+      return launch_wgmma_256x96(context, args);
+    case GemmTile::kWgmma128x192:
+      return launch_wgmma_128x192(context, args);
+  }
+}
+
+}  // namespace quads::kernels::cuda

@@ -1,0 +1,41 @@
+// Launching a kernel on a context.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include "kernels/cuda/context.h"
+
+namespace quads::kernels::cuda {
+
+template <class Kernel, class... Args>
+void launch(const CudaContext& context, const char* name, Kernel* kernel, int blocks, int threads,
+            int shared_bytes, const Args&... args) {
+  constexpr int kAlwaysAllowed = 48 * 1024;
+  if (shared_bytes > kAlwaysAllowed) {
+    check_cuda(
+        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes),
+        name);
+  }
+  cudaLaunchConfig_t config = {};
+  config.gridDim = dim3(blocks);
+  config.blockDim = dim3(threads);
+  config.dynamicSmemBytes = shared_bytes;
+  config.stream = context.stream;
+  cudaLaunchAttribute overlap;
+  overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  overlap.val.programmaticStreamSerializationAllowed = 1;
+  config.attrs = &overlap;
+  config.numAttrs = context.overlap ? 1 : 0;
+  check_cuda(cudaLaunchKernelEx(&config, kernel, args...), name);
+}
+
+/// Lets the next kernel of the stream start; only after what came before this one is complete, so
+/// that one kernel's wait covers all kernels before the previous one.
+__device__ __forceinline__ void wait_for_previous_kernel() {
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+}
+__device__ __forceinline__ void let_next_kernel_start() {
+  asm volatile("griddepcontrol.launch_dependents;");
+}
+
+}  // namespace quads::kernels::cuda

@@ -1,0 +1,53 @@
+// One block of 16 values in a thread's registers: to E2M1 x E4M3 x g and back. The same operations
+// as kernels/cpu/rows_quantize.inl.h, each exact or rounded once on the way to the grid.
+#pragma once
+
+#include <cstdint>
+
+namespace quads::kernels::cuda {
+
+/// numerics' smallest_power_of_two_scale for NVFP4, from the BF16 bits of a row's amax.
+__device__ __forceinline__ float global_scale_of(uint32_t amax) {
+  constexpr uint32_t kMax = 0x4528;  // 2688
+  if (amax == 0) return 1.0F;
+  const int up = (amax & 0x7FU) > (kMax & 0x7FU) ? 1 : 0;
+  const int exponent = static_cast<int>(amax >> 7) - static_cast<int>(kMax >> 7) + up;
+  return __uint_as_float(static_cast<uint32_t>(max(exponent, -100) + 127) << 23);
+}
+
+/// Rounds to nearest even with `bits` bits behind the leading one, never finer than
+/// smallest_power / 2^bits; keeps the sign of a zero.
+template <int bits>
+__device__ __forceinline__ float round_to_bits(float x, float smallest_power) {
+  const float power = fmaxf(__uint_as_float(__float_as_uint(x) & 0x7F800000U), smallest_power);
+  const float magic = power * (0x1.8p23F / static_cast<float>(1 << bits));
+  const float rounded = __fadd_rn(__fadd_rn(x, magic), -magic);
+  return __uint_as_float(__float_as_uint(rounded) | (__float_as_uint(x) & 0x80000000U));
+}
+
+/// The E2M1 value nearest to x / scale; the last 8 bits of the product with the rounded reciprocal
+/// are cut, which gives ties back (rows_quantize.inl.h says why that is right for BF16 x).
+__device__ __forceinline__ float round_e2m1(float x, float reciprocal) {
+  const float y = __uint_as_float(__float_as_uint(__fmul_rn(x, reciprocal)) & ~0xFFU);
+  return fmaxf(fminf(round_to_bits<1>(y, 1.0F), 6.0F), -6.0F);
+}
+
+/// E4M3 scale of a block, as a value; `g` is a power of two, so the product is exact.
+__device__ __forceinline__ float e4m3_scale(float block_amax, float inverse_g) {
+  return round_to_bits<3>(__fdiv_rn(block_amax * inverse_g, 6.0F), 0x1p-6F);
+}
+
+/// The least scale of the residual's block for the scale s1 of the first pass; 0 where s1 is.
+__device__ __forceinline__ float residual_scale_floor(float s1) {
+  if (s1 == 0.0F) return 0.0F;
+  return fmaxf(__uint_as_float(__float_as_uint(s1) & 0x7F800000U) * 0.125F, 0x1p-9F);
+}
+
+/// q = x rounded to the grid of `scale` (e4m3 * g), +0 everywhere when that is 0.
+__device__ __forceinline__ void quantize_values(const float x[16], float scale, float q[16]) {
+  const float reciprocal = __fdiv_rn(1.0F, scale);
+#pragma unroll
+  for (int i = 0; i < 16; ++i) q[i] = scale == 0.0F ? 0.0F : round_e2m1(x[i], reciprocal) * scale;
+}
+
+}  // namespace quads::kernels::cuda

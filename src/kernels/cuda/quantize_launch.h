@@ -1,0 +1,19 @@
+// What lies between checking a quantisation's arguments and its kernels.
+#pragma once
+
+#include "kernels/cuda/quantize_rows.h"
+
+namespace quads::kernels::cuda {
+
+struct QuantizeShape {
+  int row_threads;  // of a row: a multiple of a warp, at least one a block of the padded K
+  int block_rows;
+  int stages;
+  int residual_stages;
+};
+
+void launch_place_rows(const CudaContext& context, const PlaceRows& args);
+void launch_quantize_rows(const CudaContext& context, const QuantizeRows& args,
+                          const QuantizeShape& shape);
+
+}  // namespace quads::kernels::cuda

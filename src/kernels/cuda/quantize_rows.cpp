@@ -1,0 +1,46 @@
+// Checks of the quantiser's arguments, and the shape of its blocks.
+#include "kernels/cuda/quantize_rows.h"
+
+#include "base/error.h"
+#include "kernels/cuda/fragment_weights.h"
+#include "kernels/cuda/grouped_gemm.h"
+#include "kernels/cuda/quantize_launch.h"
+
+namespace quads::kernels::cuda {
+namespace {
+
+constexpr int64_t kMaxRows = INT32_MAX / 16;
+
+}  // namespace
+
+void place_rows(const CudaContext& context, const PlaceRows& args) {
+  require(args.experts >= 1 && args.experts <= kMaxExperts, "placing rows: {} experts; 1..{}",
+          args.experts, kMaxExperts);
+  require(args.rows >= 0 && args.rows <= kMaxRows, "placing rows: {} rows; 0..{}", args.rows,
+          kMaxRows);
+  if (args.rows > 0) launch_place_rows(context, args);
+}
+
+void quantize_rows(const CudaContext& context, const QuantizeRows& args) {
+  const int64_t k = args.k;
+  require(k >= kNvfp4Block && k % kNvfp4Block == 0 && k <= kMaxQuantizedK,
+          "quantising rows of {} values: a multiple of 16, at most {}", k, kMaxQuantizedK);
+  require(args.ldx % 8 == 0, "quantising rows: a stride of {}; it must be a multiple of 8",
+          args.ldx);
+  require(args.residual_blocks >= 0 && args.residual_blocks <= k / kNvfp4Block,
+          "quantising rows: {} compensated blocks of {}", args.residual_blocks, k / kNvfp4Block);
+  require(args.rows >= 0 && args.rows <= kMaxRows && args.copies >= 1,
+          "quantising rows: {} rows, {} copies", args.rows, args.copies);
+  require(args.first_bad_row != nullptr, "quantising rows: nowhere to report a bad row to");
+  if (args.rows == 0) return;
+  QuantizeShape shape;
+  shape.stages = stages_of(k);
+  shape.residual_stages = stages_of(args.residual_blocks * kNvfp4Block);
+  shape.row_threads = (shape.stages * 8 + 31) / 32 * 32;
+  // Few rows are spread over the device; many share blocks of 256 threads.
+  const bool few = args.rows <= 2 * context.multiprocessors;
+  shape.block_rows = few || shape.row_threads > 128 ? 1 : 256 / shape.row_threads;
+  launch_quantize_rows(context, args, shape);
+}
+
+}  // namespace quads::kernels::cuda

@@ -1,0 +1,56 @@
+// Rows of BF16 activations to the images of q1 and q2 that the grouped product reads: NVFP4 with
+// residual compensation, both passes at once. Codes are never formed; the values are those of
+// numerics/nvfp4.h and rac.h bit for bit, exact in BF16, the row's global scale folded in.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/cuda/activation_image.h"
+#include "kernels/cuda/context.h"
+#include "numerics/bf16.h"
+
+namespace quads::kernels::cuda {
+
+inline constexpr int64_t kMaxQuantizedK = 16384;
+
+/// Device pointers.
+struct PlaceRows {
+  int experts = 0;                          // 1..kMaxExperts
+  const int32_t* expert_offsets = nullptr;  // [experts + 1]: the sorted rows of each expert
+  int64_t rows = 0;
+  /// [rows] the sorted row that each is, < 0 or beyond the last expert: none. Null: row i is i.
+  const int32_t* sorted_rows = nullptr;
+  ImageRow* image_rows = nullptr;  // [rows]
+};
+
+/// Where rows go in an image. Launches one kernel.
+void place_rows(const CudaContext& context, const PlaceRows& place);
+
+/// Device pointers; x, q1 and q2 16-byte aligned.
+struct QuantizeRows {
+  const Bf16* x = nullptr;  // [rows, k], row stride ldx, a multiple of 8
+  int64_t ldx = 0;
+  int64_t rows = 0;
+  int64_t k = 0;  // a multiple of 16, at most kMaxQuantizedK
+  /// [rows, copies]: a row is written to every place that it goes to (a token to its experts).
+  const ImageRow* image_rows = nullptr;
+  int copies = 1;
+  /// [k / 16] position that each block of 16 takes along K; null for the natural order.
+  const int32_t* block_position = nullptr;
+  /// Blocks at positions below are compensated. q2's image has stages_of(16 * residual_blocks).
+  int residual_blocks = 0;
+  /// [k] in the natural order, 1 = compensated; null: every channel of those blocks.
+  const uint8_t* channel_mask = nullptr;
+  bool scale_floor = false;  // numerics/rac.h
+  Bf16* q1 = nullptr;
+  Bf16* q2 = nullptr;
+  /// Lowered (atomic minimum) to the first row that holds a NaN or an Inf, or whose rounding leaves
+  /// BF16's range. Such a row's image holds a NaN or an Inf in its place. The caller sets it to
+  /// INT32_MAX beforehand.
+  int32_t* first_bad_row = nullptr;
+};
+
+/// Launches one kernel. Error on sizes out of range.
+void quantize_rows(const CudaContext& context, const QuantizeRows& args);
+
+}  // namespace quads::kernels::cuda

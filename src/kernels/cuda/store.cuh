@@ -1,0 +1,43 @@
+// Sums of a tile to y.
+#pragma once
+
+#include <cuda_bf16.h>
+
+#include <cstdint>
+
+#include "kernels/cuda/decode.cuh"
+#include "kernels/cuda/ptx.cuh"
+#include "kernels/cuda/units.cuh"
+
+namespace quads::kernels::cuda {
+
+/// d: a warp's accumulators of 16 rows of N from `row` on and 8 rows of activations from `column`
+/// on. Lane 4 g + t has rows g, g + 8 and columns 2 t, 2 t + 1.
+__device__ __forceinline__ void store_sums(const float* d, int row, int column, int lane,
+                                           const Unit& unit, const GemmArgs& args) {
+  if (args.y_is_bf16) {
+    // Transposed, a lane has two neighbours of one row of y.
+    const uint32_t low =
+        transpose_8x8(as_bits(__floats2bfloat162_rn(d[0] * unit.scale, d[1] * unit.scale)));
+    const uint32_t high =
+        transpose_8x8(as_bits(__floats2bfloat162_rn(d[2] * unit.scale, d[3] * unit.scale)));
+    const int at = column + (lane >> 2);
+    if (at >= unit.rows) return;
+    auto* y = static_cast<uint16_t*>(args.y) + static_cast<int64_t>(unit.first_row + at) * args.n +
+              row + (lane & 3) * 2;
+    reinterpret_cast<uint32_t*>(y)[0] = low;
+    reinterpret_cast<uint32_t*>(y)[4] = high;
+    return;
+  }
+  // Eight lanes of equal t write 32 bytes, a sector.
+  auto* y = static_cast<float*>(args.y);
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    const int at = column + (lane & 3) * 2 + (i & 1);
+    if (at >= unit.rows) continue;
+    y[static_cast<int64_t>(unit.first_row + at) * args.n + row + (lane >> 2) + (i >> 1) * 8] =
+        d[i] * unit.scale;
+  }
+}
+
+}  // namespace quads::kernels::cuda

@@ -1,0 +1,395 @@
+// The grouped product for tiles of many rows of N: a persistent block an SM with two rings in
+// shared memory that bulk copies fill, one of weights and one of activations, and warpgroups that
+// decode weights in registers and multiply, by wgmma (Hopper) or mma.sync.
+//
+// Two rings and not one, because a stage of weights is free as soon as it is in registers, a stage
+// of activations only after its products. The limit is the issue of instructions: the loop decodes
+// the next fragments while the tensor cores work on the last ones.
+#pragma once
+
+#include <type_traits>
+
+#include "kernels/cuda/activation_image.h"
+#include "kernels/cuda/decode.cuh"
+#include "kernels/cuda/fragment_weights.h"
+#include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/ptx.cuh"
+#include "kernels/cuda/store.cuh"
+#include "kernels/cuda/units.cuh"
+#include "kernels/cuda/wgmma.cuh"
+
+namespace quads::kernels::cuda {
+
+/// `columns`: rows of activations, q1 and q2, of a tile; `tiles`: of 64 rows of N a warpgroup.
+/// Registers: what setmaxnreg gives to consumers and leaves to the copying warps; 0 to leave it.
+template <bool wgmma, int warpgroups, int tiles, int columns, int weight_stages,
+          int activation_stages, int consumer_registers = 0, int producer_registers = 0>
+struct TileConfig {
+  static constexpr bool kWgmma = wgmma;
+  static constexpr int kWarpgroups = warpgroups;
+  static constexpr int kTiles = tiles;
+  static constexpr int kColumns = columns;
+  static constexpr int kWeightStages = weight_stages;
+  static constexpr int kActivationStages = activation_stages;
+  static constexpr int kConsumerRegisters = consumer_registers;
+  static constexpr int kProducerRegisters = producer_registers;
+
+  static constexpr int kConsumerWarps = warpgroups * 4;
+  static constexpr int kThreads = (warpgroups + 1) * 128;
+  static constexpr int kBlockTiles = warpgroups * tiles;
+  static constexpr int kWeightBytes = kBlockTiles * kTileBytes;  // of a stage
+  static constexpr int kActivationBytes = columns * 2 * kStageK;
+  // Barriers and the rings' alignment come before the rings.
+  static constexpr int kSharedBytes =
+      2048 + activation_stages * kActivationBytes + weight_stages * kWeightBytes;
+};
+
+/// Units of this block, 32 at a time in two buffers: one warp finds them, all others read.
+struct UnitQueue {
+  static constexpr int kChunk = 32;
+  Unit units[2][kChunk];
+  uint64_t barriers[4];  // full, full, empty, empty
+
+  __device__ uint32_t full(int buffer) { return shared_address(&barriers[buffer]); }
+  __device__ uint32_t empty(int buffer) { return shared_address(&barriers[2 + buffer]); }
+  __device__ void init(int readers) {
+    for (int i = 0; i < 2; ++i) {
+      barrier_init(full(i), 32);
+      barrier_init(empty(i), readers);
+    }
+  }
+  /// By every reader (a warp or a lane) in order: unit i, and after its use release(i).
+  __device__ __forceinline__ const Unit& get(int i) {
+    const int chunk = i / kChunk;
+    if (i % kChunk == 0) barrier_wait(full(chunk & 1), chunk >> 1 & 1);
+    return units[chunk & 1][i % kChunk];
+  }
+  __device__ __forceinline__ void release(int i, bool elected) {
+    if (i % kChunk == kChunk - 1 && elected) barrier_arrive(empty(i / kChunk & 1));
+  }
+};
+
+template <class C>
+__device__ void find_units(const GemmArgs& args, const ExpertTable& table, int count, int n_parts,
+                           int lane, UnitQueue* queue) {
+  for (int first = 0; first < count; first += UnitQueue::kChunk) {
+    const int chunk = first / UnitQueue::kChunk;
+    barrier_wait(queue->empty(chunk & 1), (chunk >> 1 & 1) ^ 1);
+    if (first + lane < count) {
+      const int u = static_cast<int>(blockIdx.x + (first + lane) * gridDim.x);
+      const int tile = u / n_parts;
+      queue->units[chunk & 1][lane] =
+          find_unit(table, args, tile, (u - tile * n_parts) * C::kBlockTiles);
+    }
+    barrier_arrive(queue->full(chunk & 1));
+  }
+}
+
+/// By one lane: the weights of all units, stage by stage.
+template <class C>
+__device__ void stream_weights(const GemmArgs& args, int count, uint32_t ring, uint32_t barriers,
+                               UnitQueue* queue) {
+  const uint64_t policy = evict_first_policy();
+  const int64_t tile_bytes = static_cast<int64_t>(args.stages) * kTileBytes;
+  int slot = 0;
+  uint32_t parity = 1;
+  for (int u = 0; u < count; ++u) {
+    const Unit unit = queue->get(u);
+    queue->release(u, true);
+    const int tiles = min(C::kBlockTiles, args.n / kTileRows - unit.n_tile);
+    const uint8_t* source = args.weights + unit.weight_tile * tile_bytes;
+    for (int stage = 0; stage < args.stages; ++stage, source += kTileBytes) {
+      barrier_wait(barriers + (C::kWeightStages + slot) * 8, parity);
+      barrier_expect(barriers + slot * 8, tiles * kTileBytes);
+#pragma unroll
+      for (int i = 0; i < C::kBlockTiles; ++i) {
+        if (i >= tiles) break;
+        bulk_copy(ring + slot * C::kWeightBytes + i * kTileBytes, source + i * tile_bytes,
+                  kTileBytes, barriers + slot * 8, policy);
+      }
+      if (++slot == C::kWeightStages) {
+        slot = 0;
+        parity ^= 1;
+      }
+    }
+  }
+}
+
+/// By one lane: the activations of all units; q2 behind q1.
+template <class C>
+__device__ void stream_activations(const GemmArgs& args, int count, uint32_t ring,
+                                   uint32_t barriers, UnitQueue* queue) {
+  wait_for_previous_kernel();
+  int slot = 0;
+  uint32_t parity = 1;
+  for (int u = 0; u < count; ++u) {
+    const Unit unit = queue->get(u);
+    queue->release(u, true);
+    const int columns = unit.columns();
+    const int64_t step = static_cast<int64_t>(unit.padded_rows) * kStageK;
+    const int64_t first = unit.image_first * kStageK;
+    const int64_t before = static_cast<int64_t>(unit.image_row) * kStageK;
+    const uint16_t* q1 = args.q1 + before * args.stages + first;
+    const uint16_t* q2 = args.q2 + before * args.residual_stages + first;
+    for (int stage = 0; stage < args.stages; ++stage, q1 += step, q2 += step) {
+      const bool second = stage < args.residual_stages;
+      const uint32_t to = ring + slot * C::kActivationBytes;
+      const uint32_t full = barriers + slot * 8;
+      const int bytes = columns * 2 * kStageK;
+      barrier_wait(barriers + (C::kActivationStages + slot) * 8, parity);
+      barrier_expect(full, second ? 2 * bytes : bytes);
+      bulk_copy(to, q1, bytes, full);
+      if (second) bulk_copy(to + bytes, q2, bytes, full);
+      if (++slot == C::kActivationStages) {
+        slot = 0;
+        parity ^= 1;
+      }
+    }
+  }
+}
+
+/// A consumer's place in a ring.
+template <int stages, int bytes>
+struct Ring {
+  uint32_t at, full, first, first_full, parity;
+
+  __device__ __forceinline__ void init(uint32_t ring, uint32_t barriers) {
+    at = first = ring;
+    full = first_full = barriers;
+    parity = 0;
+  }
+  __device__ __forceinline__ void wait() { barrier_wait(full, parity); }
+  __device__ __forceinline__ void release(bool elected) {
+    __syncwarp();
+    if (elected) barrier_arrive(full + stages * 8);
+    at += bytes;
+    full += 8;
+    if (full == first_full + stages * 8) {
+      at = first;
+      full = first_full;
+      parity ^= 1;
+    }
+  }
+};
+
+/// A consumer warp's state, carried from unit to unit: the stream of weights knows no units. A
+/// sub-step is 4 k16 fragments of one m16 slice, two a stage and tile.
+template <class C>
+struct Consumer {
+  static constexpr int kFragments = 4;
+  static constexpr int kSubSteps = 8 / kFragments * C::kTiles;
+
+  uint32_t a[2][kFragments][4];  // decoded: of this sub-step and the next
+  uint4 codes;                   // raw: of the one after
+  uint2 scales;
+  Ring<C::kWeightStages, C::kWeightBytes> weights;
+  Ring<C::kActivationStages, C::kActivationBytes> activations;
+  int stages_left;  // of weights, not yet waited for
+  int lane;
+
+  __device__ __forceinline__ bool elected() const { return lane == 0; }
+  __device__ __forceinline__ void wait_weights() {
+    if (stages_left > 0) {
+      weights.wait();
+      --stages_left;
+    }
+  }
+  __device__ __forceinline__ void load(int sub_step) {
+    const int half = sub_step / C::kTiles;
+    const uint32_t slice = weights.at + sub_step % C::kTiles * kTileBytes;
+    codes = load_shared_16(slice + half * 512 + lane * 16);
+    scales = load_shared_8(slice + 1024 + (lane >> 2) * 16 + half * 8);
+  }
+  __device__ __forceinline__ void decode(int buffer, int pair) {
+    if (pair == 0) {
+      decode_blocks(codes.x, codes.y, scales.x, a[buffer][0], a[buffer][1]);
+    } else {
+      decode_blocks(codes.z, codes.w, scales.y, a[buffer][2], a[buffer][3]);
+    }
+  }
+  __device__ __forceinline__ void start() {
+    wait_weights();
+    load(0);
+    decode(0, 0);
+    decode(0, 1);
+    load(1);
+  }
+};
+
+/// One stage: all fragments of the warp's slices times `columns` rows of activations. ptxas keeps
+/// wgmma asynchronous only while decoding and waiting are in its basic block, so this is one.
+template <int columns, class C, int width>
+__device__ __forceinline__ void multiply_stage(Consumer<C>& consumer,
+                                               float (&sums)[C::kTiles][width / 2]) {
+  constexpr int kSubSteps = Consumer<C>::kSubSteps;
+  consumer.activations.wait();
+  const uint32_t image = consumer.activations.at;
+  const uint32_t descriptor = wgmma_descriptor_word(image);
+#pragma unroll
+  for (int q = 0; q < kSubSteps; ++q) {
+    const int panel = q / C::kTiles;
+    const int tile = q % C::kTiles;
+    const int buffer = q & 1;
+    if constexpr (C::kWgmma) {
+      wgmma_fence();
+#pragma unroll
+      for (int j = 0; j < 4; ++j) {
+        wgmma<columns>(sums[tile], consumer.a[buffer][j],
+                       wgmma_descriptor(descriptor, panel * 1024 + j * 32));
+      }
+      wgmma_commit();
+    }
+#pragma unroll
+    for (int pair = 0; pair < 2; ++pair) {
+      consumer.decode(buffer ^ 1, pair);
+      if constexpr (!C::kWgmma) {
+        const uint32_t row = consumer.lane & 7;
+        const uint32_t chunk = pair * 4 + (consumer.lane >> 3);
+#pragma unroll
+        for (int c = 0; c < columns / 8; ++c) {
+          uint32_t b[4];
+          load_matrices(b, image + c * 2048 + panel * 1024 + row * 128 + ((chunk ^ row) << 4));
+          mma_16x8x16(sums[tile] + c * 4, consumer.a[buffer][2 * pair], b[0], b[1]);
+          mma_16x8x16(sums[tile] + c * 4, consumer.a[buffer][2 * pair + 1], b[2], b[3]);
+        }
+      }
+    }
+    if (q == kSubSteps - 2) {
+      consumer.weights.release(consumer.elected());
+      consumer.wait_weights();
+      consumer.load(0);
+    } else {
+      consumer.load(q == kSubSteps - 1 ? 1 : q + 2);
+    }
+    if constexpr (C::kWgmma) wgmma_wait_all();
+  }
+  consumer.activations.release(consumer.elected());
+}
+
+/// A unit of `rows` rows of activations (a multiple of 8).
+template <int rows, bool compensated, class C>
+__device__ __forceinline__ void multiply_unit(const GemmArgs& args, const Unit& unit,
+                                              Consumer<C>& consumer) {
+  constexpr int kWidth = compensated ? 2 * rows : rows;
+  float sums[C::kTiles][kWidth / 2] = {};
+  int stage = 0;
+  if constexpr (compensated) {
+    for (; stage < args.residual_stages; ++stage) multiply_stage<kWidth, C, kWidth>(consumer, sums);
+  }
+  for (; stage < args.stages; ++stage) multiply_stage<rows, C, kWidth>(consumer, sums);
+  const int warp = static_cast<int>(threadIdx.x) >> 5;
+#pragma unroll
+  for (int tile = 0; tile < C::kTiles; ++tile) {
+    if constexpr (compensated) {
+#pragma unroll
+      for (int i = 0; i < rows / 2; ++i) sums[tile][i] += sums[tile][rows / 2 + i];
+    }
+    const int n_tile = unit.n_tile + warp / 4 * C::kTiles + tile;
+    if (n_tile * kTileRows >= args.n) continue;  // the last tile of N may be cut
+#pragma unroll
+    for (int j = 0; j < rows / 8; ++j) {
+      store_sums(sums[tile] + j * 4, n_tile * kTileRows + warp % 4 * 16, j * 8, consumer.lane, unit,
+                 args);
+    }
+  }
+}
+
+/// One instance a number of rows: the width of a product is fixed in its instruction.
+template <bool compensated, class C, int rows = 8>
+__device__ __forceinline__ void multiply_any(const GemmArgs& args, const Unit& unit, int columns,
+                                             Consumer<C>& consumer) {
+  if constexpr (rows * (compensated ? 2 : 1) <= C::kColumns) {
+    if (columns == rows) {
+      multiply_unit<rows, compensated>(args, unit, consumer);
+    } else {
+      multiply_any<compensated, C, rows + 8>(args, unit, columns, consumer);
+    }
+  }
+}
+
+template <class C, bool compensated>
+__global__ void __launch_bounds__(C::kThreads, 1) tile_gemm(const __grid_constant__ GemmArgs args) {
+  extern __shared__ __align__(1024) uint8_t shared[];
+  __shared__ ExpertTable table;
+  __shared__ UnitQueue queue;
+  const int lane = threadIdx.x & 31;
+  const int warp = __shfl_sync(~0U, threadIdx.x >> 5, 0);
+  let_next_kernel_start();
+
+  uint32_t base;  // hidden from the compiler, which would compute it anew at every use
+  asm volatile("{\n.reg .u64 t;\ncvta.to.shared.u64 t, %1;\ncvt.u32.u64 %0, t;\n}"
+               : "=r"(base)
+               : "l"(shared));
+  base = (__shfl_sync(~0U, base, 0) + 1023) & ~1023U;
+  const uint32_t weight_barriers = base;
+  const uint32_t activation_barriers = base + 16 * C::kWeightStages;
+  const uint32_t activation_ring = base + 1024;
+  const uint32_t weight_ring = activation_ring + C::kActivationStages * C::kActivationBytes;
+
+  if (threadIdx.x == 32) {
+    for (int i = 0; i < C::kWeightStages; ++i) {
+      barrier_init(weight_barriers + 8 * i, 1);
+      barrier_init(weight_barriers + 8 * (C::kWeightStages + i), C::kConsumerWarps);
+    }
+    for (int i = 0; i < C::kActivationStages; ++i) {
+      barrier_init(activation_barriers + 8 * i, 1);
+      barrier_init(activation_barriers + 8 * (C::kActivationStages + i), C::kConsumerWarps);
+    }
+    queue.init(C::kConsumerWarps + 2);
+    barrier_init_fence();
+  }
+  constexpr int kTileHeight = compensated ? C::kColumns / 2 : C::kColumns;
+  fill_expert_table(args.expert_offsets, args.experts, kTileHeight, &table);
+
+  const int n_parts = (args.n / kTileRows + C::kBlockTiles - 1) / C::kBlockTiles;
+  const int all = table.tiles[args.experts] * n_parts;
+  const int blocks = static_cast<int>(gridDim.x);
+  // The shuffle tells the compiler that all lanes have the same.
+  const int count =
+      __shfl_sync(~0U, max(0, (all - static_cast<int>(blockIdx.x) + blocks - 1) / blocks), 0);
+  if (warp >= C::kConsumerWarps) {
+    if constexpr (C::kProducerRegisters > 0) {
+      asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(C::kProducerRegisters));
+    }
+    const int role = warp - C::kConsumerWarps;
+    if (role == 0 && lane == 0) {
+      stream_weights<C>(args, count, weight_ring, weight_barriers, &queue);
+    } else if (role == 1 && lane == 0) {
+      stream_activations<C>(args, count, activation_ring, activation_barriers, &queue);
+    } else if (role == 2) {
+      find_units<C>(args, table, count, n_parts, lane, &queue);
+    }
+  } else {
+    if constexpr (C::kConsumerRegisters > 0) {
+      asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(C::kConsumerRegisters));
+    }
+    Consumer<C> consumer;
+    consumer.weights.init(weight_ring + warp / 4 * C::kTiles * kTileBytes + warp % 4 * kSliceBytes,
+                          weight_barriers);
+    consumer.activations.init(activation_ring, activation_barriers);
+    consumer.stages_left = count * args.stages;
+    consumer.lane = lane;
+    consumer.start();
+    for (int u = 0; u < count; ++u) {
+      // Read where it lies, after the loop over K: registers are what the loop is short of.
+      const Unit& unit = queue.get(u);
+      multiply_any<compensated>(args, unit, unit.columns(), consumer);
+      __syncwarp();
+      queue.release(u, consumer.elected());
+    }
+  }
+}
+
+/// Compiles a kernel with a second pass and, unless only that is wanted, one without.
+template <class C, bool compensated_only = false>
+void launch_tile_gemm(const CudaContext& context, const GemmArgs& args, const char* name) {
+  const auto run = [&](auto* kernel) {
+    launch(context, name, kernel, context.multiprocessors, C::kThreads, C::kSharedBytes, args);
+  };
+  if constexpr (!compensated_only) {
+    if (args.residual_stages == 0) return run(tile_gemm<C, false>);
+  }
+  run(tile_gemm<C, true>);
+}
+
+}  // namespace quads::kernels::cuda

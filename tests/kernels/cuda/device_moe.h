@@ -1,0 +1,59 @@
+// Runs experts on the device: place rows, quantise, multiply.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "kernels/cuda/device_array.h"
+#include "kernels/cuda/grouped_gemm.h"
+#include "kernels/cuda/moe_problem.h"
+#include "kernels/cuda/quantize_rows.h"
+
+namespace quads::kernels::cuda {
+
+class DeviceMoe {
+ public:
+  DeviceMoe(const std::vector<Nvfp4Matrix>& weights, Compensation compensation);
+
+  /// Takes tokens' rows x [tokens, k] to the device. Images and y are filled with NaNs.
+  void load(const Routing& routing, const std::vector<Bf16>& x);
+  /// Launches the kernels before the product; `overlap` as in CudaContext.
+  void quantize(const CudaContext& context);
+  void quantize() { quantize(make_context(nullptr)); }
+  /// The bits of y [rows, n], each in 32 bits; fails the test if anything else was written.
+  std::vector<uint32_t> multiply(GemmTile tile, bool y_is_bf16 = false);
+
+  GroupedGemm gemm(bool y_is_bf16 = false);
+  std::vector<uint16_t> q1() const { return q1_->download(); }
+  std::vector<uint16_t> q2() const { return q2_->download(); }
+  std::vector<uint32_t> y_bits(bool y_is_bf16) const;
+  int32_t first_bad_row() const { return bad_.download()[0]; }
+  void poison_y() { y_->fill_bytes(0xFF); }
+
+ private:
+  Compensation compensation_;
+  int experts_;
+  int64_t n_, k_;
+  DeviceArray<uint8_t> weights_;
+  DeviceArray<float> global_scales_;
+  DeviceArray<int32_t> positions_;
+  DeviceArray<uint8_t> channels_;
+  DeviceArray<int32_t> bad_;
+  int64_t tokens_ = 0;
+  int64_t rows_ = 0;
+  int copies_ = 0;
+  std::unique_ptr<DeviceArray<int32_t>> offsets_, sorted_rows_;
+  std::unique_ptr<DeviceArray<ImageRow>> image_rows_;
+  std::unique_ptr<DeviceArray<Bf16>> x_;
+  std::unique_ptr<DeviceArray<uint16_t>> q1_, q2_;
+  std::unique_ptr<DeviceArray<uint32_t>> y_;
+};
+
+/// Rows x [tokens, k] of token ids.
+std::vector<Bf16> token_rows(const std::vector<int64_t>& tokens, int64_t k);
+
+/// `count` weights [n, k] with their seeds from `seed` on.
+std::vector<Nvfp4Matrix> random_experts(int count, int64_t n, int64_t k, uint64_t seed);
+
+}  // namespace quads::kernels::cuda

@@ -1,0 +1,22 @@
+// The tests of the CUDA kernels, or with --bench their speed as JSON.
+#include <gtest/gtest.h>
+
+#include <cstdio>
+#include <cstring>
+#include <exception>
+
+#include "kernels/cuda/bench.h"
+
+int main(int argc, char** argv) {
+  if (argc > 1 && std::strcmp(argv[1], "--bench") == 0) {
+    try {
+      quads::kernels::cuda::run_bench();
+    } catch (const std::exception& error) {
+      std::fprintf(stderr, "bench: %s\n", error.what());
+      return 1;
+    }
+    return 0;
+  }
+  testing::InitGoogleTest(&argc, argv);
+  return RUN_ALL_TESTS();
+}

@@ -1,0 +1,76 @@
+// Random problems for the CUDA kernels and what the scalar reference makes of them, on the CPU.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <vector>
+
+#include "kernels/cuda/activation_image.h"
+#include "numerics/bf16.h"
+#include "numerics/nvfp4.h"
+
+namespace quads::kernels::cuda {
+
+/// Any codes; scales around 1, some of them 0, subnormal or large; g = 2^-8 .. 2^-10.
+Nvfp4Matrix random_weight(int64_t rows, int64_t k, uint64_t seed);
+
+/// A permutation of 0 .. blocks - 1.
+std::vector<int32_t> shuffled_positions(int64_t blocks, uint64_t seed);
+
+/// A token's activations [k], a function of its id: a bell curve with a few loud channels.
+std::vector<Bf16> token_row(int64_t token, int64_t k);
+
+/// Rows sorted by expert.
+struct Routing {
+  int experts = 0;
+  std::vector<int32_t> offsets;      // [experts + 1]
+  std::vector<int64_t> tokens;       // [rows]: the token of each sorted row
+  std::vector<int32_t> sorted_rows;  // [tokens, top_k]: where each choice went
+  std::vector<int32_t> choices;      // [tokens, top_k]: experts
+
+  int64_t rows() const { return static_cast<int64_t>(tokens.size()); }
+};
+
+/// `expert_of(token, j)`: the token's j-th choice; the token is its id.
+Routing route_tokens(std::span<const int64_t> tokens, int top_k, int experts,
+                     const std::function<int(int64_t, int)>& expert_of);
+
+/// Different experts for the choices of a token, by a hash.
+int hashed_expert(int64_t token, int choice, int experts);
+
+/// How activations are compensated. `positions` empty: natural order; `channels` empty: all.
+struct Compensation {
+  std::vector<int32_t> positions;
+  int residual_blocks = 0;
+  std::vector<uint8_t> channels;
+  bool scale_floor = false;
+
+  bool selects(int64_t channel) const;
+};
+
+/// q1 and q2 [k] of one row by numerics, in the natural order.
+struct Operands {
+  std::vector<float> q1, q2;
+};
+Operands reference_operands(std::span<const Bf16> x, const Compensation& compensation);
+
+/// The images of sorted rows; what no row owns keeps the bits `poison`.
+struct Images {
+  std::vector<uint16_t> q1, q2;
+};
+Images reference_images(const std::vector<Operands>& rows, std::span<const ImageRow> places,
+                        int64_t padded_rows, int64_t k, const Compensation& compensation,
+                        uint16_t poison);
+
+/// Where each sorted row goes.
+std::vector<ImageRow> reference_places(std::span<const int32_t> offsets);
+
+/// y [rows, n] = g W (q1 + q2) in FP64 and, for its bound, the sum of the terms' magnitudes.
+struct Product {
+  std::vector<double> y, magnitude;
+};
+Product reference_product(const std::vector<Nvfp4Matrix>& weights, const Routing& routing,
+                          const std::vector<Operands>& rows);
+
+}  // namespace quads::kernels::cuda
