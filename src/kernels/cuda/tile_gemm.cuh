@@ -113,6 +113,9 @@ __device__ void stream_weights(const GemmArgs& args, int count, uint32_t ring, u
       }
     }
   }
+  // Consumers look one stage ahead without asking whether there is one: the last has no data.
+  barrier_wait(barriers + (C::kWeightStages + slot) * 8, parity);
+  barrier_arrive(barriers + slot * 8);
 }
 
 /// By one lane: the activations of all units; q2 behind q1.
@@ -151,24 +154,22 @@ __device__ void stream_activations(const GemmArgs& args, int count, uint32_t rin
 /// A consumer's place in a ring.
 template <int stages, int bytes>
 struct Ring {
-  uint32_t at, full, first, first_full, parity;
+  uint32_t at, full, first, last_full, parity;
 
   __device__ __forceinline__ void init(uint32_t ring, uint32_t barriers) {
     at = first = ring;
-    full = first_full = barriers;
+    full = barriers;
+    last_full = barriers + (stages - 1) * 8;
     parity = 0;
   }
   __device__ __forceinline__ void wait() { barrier_wait(full, parity); }
   __device__ __forceinline__ void release(bool elected) {
     __syncwarp();
     if (elected) barrier_arrive(full + stages * 8);
-    at += bytes;
-    full += 8;
-    if (full == first_full + stages * 8) {
-      at = first;
-      full = first_full;
-      parity ^= 1;
-    }
+    const bool wrap = full == last_full;
+    at = wrap ? first : at + bytes;
+    parity ^= wrap ? 1 : 0;
+    full = wrap ? last_full - (stages - 1) * 8 : full + 8;
   }
 };
 
@@ -184,16 +185,9 @@ struct Consumer {
   uint2 scales;
   Ring<C::kWeightStages, C::kWeightBytes> weights;
   Ring<C::kActivationStages, C::kActivationBytes> activations;
-  int stages_left;  // of weights, not yet waited for
   int lane;
 
   __device__ __forceinline__ bool elected() const { return lane == 0; }
-  __device__ __forceinline__ void wait_weights() {
-    if (stages_left > 0) {
-      weights.wait();
-      --stages_left;
-    }
-  }
   __device__ __forceinline__ void load(int sub_step) {
     const int half = sub_step / C::kTiles;
     const uint32_t slice = weights.at + sub_step % C::kTiles * kTileBytes;
@@ -208,7 +202,7 @@ struct Consumer {
     }
   }
   __device__ __forceinline__ void start() {
-    wait_weights();
+    weights.wait();
     load(0);
     decode(0, 0);
     decode(0, 1);
@@ -256,7 +250,7 @@ __device__ __forceinline__ void multiply_stage(Consumer<C>& consumer,
     }
     if (q == kSubSteps - 2) {
       consumer.weights.release(consumer.elected());
-      consumer.wait_weights();
+      consumer.weights.wait();
       consumer.load(0);
     } else {
       consumer.load(q == kSubSteps - 1 ? 1 : q + 2);
@@ -344,9 +338,7 @@ __global__ void __launch_bounds__(C::kThreads, 1) tile_gemm(const __grid_constan
   const int n_parts = (args.n / kTileRows + C::kBlockTiles - 1) / C::kBlockTiles;
   const int all = table.tiles[args.experts] * n_parts;
   const int blocks = static_cast<int>(gridDim.x);
-  // The shuffle tells the compiler that all lanes have the same.
-  const int count =
-      __shfl_sync(~0U, max(0, (all - static_cast<int>(blockIdx.x) + blocks - 1) / blocks), 0);
+  const int count = max(0, (all - static_cast<int>(blockIdx.x) + blocks - 1) / blocks);
   if (warp >= C::kConsumerWarps) {
     if constexpr (C::kProducerRegisters > 0) {
       asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(C::kProducerRegisters));
@@ -366,9 +358,11 @@ __global__ void __launch_bounds__(C::kThreads, 1) tile_gemm(const __grid_constan
     Consumer<C> consumer;
     consumer.weights.init(weight_ring + warp / 4 * C::kTiles * kTileBytes + warp % 4 * kSliceBytes,
                           weight_barriers);
-    consumer.activations.init(activation_ring, activation_barriers);
-    consumer.stages_left = count * args.stages;
-    consumer.lane = lane;
+    // The shuffle tells the compiler that all lanes have the same: descriptors stay uniform.
+    consumer.activations.init(__shfl_sync(~0U, activation_ring, 0),
+                              __shfl_sync(~0U, activation_barriers, 0));
+    // Volatile, or the compiler would derive it anew in every stage.
+    asm volatile("mov.u32 %0, %laneid;" : "=r"(consumer.lane));
     consumer.start();
     for (int u = 0; u < count; ++u) {
       // Read where it lies, after the loop over K: registers are what the loop is short of.

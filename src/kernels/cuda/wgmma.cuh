@@ -19,7 +19,7 @@ __device__ __forceinline__ void wgmma_wait_all() {
 /// Descriptors of b: 2048 bytes from 8 rows to the next (a group of the activation image holds two
 /// panels), swizzle of 128 bytes. The first word is made once a stage; `offset` is a constant.
 __device__ __forceinline__ uint32_t wgmma_descriptor_word(uint32_t address) {
-  return (address & 0x3FFFF) >> 4 | 1 << 16;
+  return (address >> 4) + (1 << 16);  // shared memory ends below the field's 2^18
 }
 __device__ __forceinline__ uint64_t wgmma_descriptor(uint32_t word, int offset) {
   uint64_t descriptor;
