@@ -38,7 +38,7 @@ class WithSandbox : public ::testing::Test {
 };
 
 /// Process numbers of all below `parent`, with the times they started.
-std::map<pid_t, std::string> descendants(pid_t parent) {
+inline std::map<pid_t, std::string> descendants(pid_t parent) {
   std::map<pid_t, std::string> found;
   for (const auto& thread :
        std::filesystem::directory_iterator(fmt::format("/proc/{}/task", parent))) {
