@@ -49,6 +49,7 @@ double median(const std::vector<MetricsLine>& lines, const std::string& key) {
 std::vector<MetricsLine> run_steps(kernels::CpuRuntime& runtime, const std::string& recipe,
                                    const TrainBench& options) {
   const std::unique_ptr<Task> task = make_task("multiply", Json::object());
+  const std::unique_ptr<Reward> reward = task->reward();
   const CharacterTokenizer tokenizer(*task->vocabulary());
   ModelConfig config = bench_shape("demo");
   config.vocab_size = tokenizer.vocab_size();
@@ -65,7 +66,7 @@ std::vector<MetricsLine> run_steps(kernels::CpuRuntime& runtime, const std::stri
   rl.lr.lr = 0;  // the same work every step
   const ScratchDirectory directory;
   // Without stop tokens every response has its full length.
-  RlRun loop(runtime, *policy, *task, tokenizer, {}, rl, nullptr);
+  RlRun loop(runtime, *policy, *task, *reward, tokenizer, {}, rl, nullptr);
   const UniqueFd nowhere(open("/dev/null", O_WRONLY | O_CLOEXEC));
   Progress progress({.label = recipe, .total = options.steps, .fd = nowhere.get()});
   const std::atomic<bool> stop{false};

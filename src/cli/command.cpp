@@ -102,10 +102,12 @@ std::string toml_value(const std::string& text) {
   } catch (const std::exception&) {
     used = 0;
   }
-  const bool plain = used == text.size() && std::isfinite(number) &&
-                     text.find_first_not_of("0123456789+-.eE") == std::string::npos &&
-                     (text.size() == 1 || text[0] != '0' || text[1] == '.') &&
-                     text.find(".e") == std::string::npos && text.back() != '.';
+  const bool plain =
+      used == text.size() && std::isfinite(number) &&
+      text.find_first_of("0123456789") == (text.find_first_of("+-") == 0 ? 1U : 0U) &&
+      text.find_first_not_of("0123456789+-.eE") == std::string::npos &&
+      (text.size() == 1 || text[0] != '0' || text[1] == '.') &&
+      text.find(".e") == std::string::npos && text.back() != '.';
   if (plain) return text;
   std::ostringstream out;
   out << toml::value<std::string>(text);
@@ -141,7 +143,9 @@ std::string resolved_config(const CLI::App& command, const std::vector<std::stri
     }
     std::vector<std::string> values = option->results();
     if (option->get_expected_max() == 0) {  // a flag
-      values = {option->count() > 0 && option->as<bool>() ? "true" : "false"};
+      const bool on =
+          option->count() > 0 ? option->as<bool>() : option->get_default_str() == "true";
+      values = {on ? "true" : "false"};
     } else if (values.empty() && !option->get_default_str().empty()) {
       values = {option->get_default_str()};
       if (values[0] == "[]" || values[0] == "\"\"" || values[0] == "{}") continue;
@@ -250,35 +254,6 @@ Rac RacOptions::make(double default_ratio) const {
   return {.ratio = ratio_value().value_or(default_ratio),
           .granularity = parse_granularity(granularity),
           .scale_floor = scale_floor};
-}
-
-void TaskOptions::add(CLI::App* command) {
-  command->add_option("--task", name, "built-in task: " + task_help())->capture_default_str();
-  command->add_option("--task-option", options, "option of the task, KEY=VALUE; repeatable");
-  command->add_option("--prompt-data", prompt_data,
-                      "JSONL with prompts and labels instead of a built-in task");
-  command->add_option("--eval-data", eval_data, "the same, to evaluate on");
-}
-
-std::unique_ptr<Task> TaskOptions::make() const {
-  Json json = Json::object();
-  for (const std::string& option : options) {
-    const size_t equals = option.find('=');
-    require(equals != std::string::npos && equals > 0, "--task-option '{}': KEY=VALUE is expected",
-            option);
-    const std::string key = option.substr(0, equals), text = option.substr(equals + 1);
-    require(!json.contains(key), "--task-option {} is given twice", key);
-    const Json value = Json::parse(text, nullptr, false);
-    json[key] = value.is_discarded() || value.is_structured() ? Json(text) : value;
-  }
-  if (prompt_data.empty()) {
-    require(eval_data.empty(), "--eval-data is for --prompt-data; task {} has its own problems",
-            name);
-    return make_task(name, json);
-  }
-  json["train"] = prompt_data;
-  if (!eval_data.empty()) json["eval"] = eval_data;
-  return make_task("jsonl", json);
 }
 
 LoadedModel load_model(const std::filesystem::path& directory, bool require_tokenizer) {

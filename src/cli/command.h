@@ -8,12 +8,10 @@
 #include <string>
 #include <vector>
 
-#include "io/json.h"
-#include "tokenizer/tokenizer.h"
 #include "kernels/cpu/context.h"
 #include "model/parameters.h"
 #include "model/precision.h"
-#include "tasks/task.h"
+#include "tokenizer/tokenizer.h"
 
 namespace quads::cli {
 
@@ -67,16 +65,6 @@ struct RacOptions {
   std::optional<double> ratio_value() const;
   /// With `default_ratio` where none is given.
   Rac make(double default_ratio) const;
-};
-
-/// --task NAME and --task-option KEY=VALUE..., or --prompt-data F.jsonl.
-struct TaskOptions {
-  std::string name = "multiply";
-  std::vector<std::string> options;
-  std::string prompt_data;
-  std::string eval_data;
-  void add(CLI::App* command);
-  std::unique_ptr<Task> make() const;
 };
 
 /// A model directory's parameters, tokenizer and stop tokens.

@@ -2,6 +2,7 @@
 #include "aten/aten_engine.h"
 #include "base/error.h"
 #include "cli/generation_options.h"
+#include "cli/task_options.h"
 #include "diagnose/diagnosis_report.h"
 #include "eval/evaluation.h"
 #include "eval/prompt_file.h"
@@ -26,7 +27,7 @@ struct Options {
 std::vector<Request> requests_of(const Options& o, const LoadedModel& model) {
   if (o.prompts.empty()) {
     require(model.tokenizer != nullptr, "{}: a task's problems need a tokenizer.json", o.model);
-    return evaluation_set(*o.task.make(), *model.tokenizer, o.problems, o.n_samples).requests;
+    return evaluation_set(*o.task.make(model), *model.tokenizer, o.problems, o.n_samples).requests;
   }
   std::vector<Request> requests;
   for (const PromptLine& line : read_prompts(o.prompts, model.tokenizer.get())) {

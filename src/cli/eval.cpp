@@ -1,16 +1,18 @@
-// quads eval: pass@k and mean@k of a model on a task, in any precision.
+// quads eval: pass@k, maj@k and mean@k of a model, in any precision.
 #include "base/error.h"
 #include "cli/generation_options.h"
+#include "cli/task_options.h"
 #include "eval/evaluation.h"
 #include "io/atomic_file.h"
 #include "io/output_lock.h"
 #include "report/progress.h"
+#include "tasks/benchmark.h"
 
 namespace quads::cli {
 namespace {
 
 struct Options {
-  std::string model, out;
+  std::string model, out, benchmark;
   RuntimeOptions runtime;
   TaskOptions task;
   PrecisionOptions precisions;
@@ -21,7 +23,22 @@ struct Options {
   JsonOption json;
 };
 
-void run(const Options& o) {
+// The options with what the benchmark's form says and the user did not.
+TaskOptions with_benchmark(TaskOptions task, const CLI::App& command, const std::string& path) {
+  if (path.empty()) return task;
+  require(!task.from_files(), "--benchmark {}: --prompt-data and --eval-data are for other files",
+          path);
+  const BenchmarkForm form = benchmark_form(path);
+  task.eval_data = path;
+  task.data.format.live_code_bench_prompts = form.live_code_bench;
+  if (command.get_option("--rm-type")->empty()) task.rewards.options.types = {form.reward};
+  if (command.get_option("--prompt-template")->empty()) {
+    task.data.format.prompt_template = form.prompt_template;
+  }
+  return task;
+}
+
+void run(const CLI::App& command, const Options& o) {
   for (int64_t k : o.ks) {
     if (k < 1 || k > o.n_samples) {
       throw CLI::ValidationError(
@@ -33,7 +50,9 @@ void run(const Options& o) {
   o.json.require_writable();
   const std::vector<NamedPrecision> precisions = o.precisions.make();
   const LoadedModel model = load_model(o.model);
-  const std::unique_ptr<Task> task = o.task.make();
+  const TaskOptions task_options = with_benchmark(o.task, command, o.benchmark);
+  const std::unique_ptr<Task> task = task_options.make(model);
+  const std::unique_ptr<Reward> reward = task_options.make_reward(*task, model);
   const EvaluationSet set = evaluation_set(*task, *model.tokenizer, o.problems, o.n_samples);
   for (const Request& request : set.requests) {
     require_positions(model.parameters->config(), std::ssize(request.prompt),
@@ -56,7 +75,7 @@ void run(const Options& o) {
                        .log_every_s = 10});
     int64_t done = 0;
     options.on_finished = [&](const Sample&) { progress.update(++done); };
-    evaluations.push_back(evaluate_set(*generator, set, *task, *model.tokenizer, o.ks, options));
+    evaluations.push_back(evaluate_set(*generator, set, *reward, *model.tokenizer, o.ks, options));
   }
   std::vector<NamedEvaluation> named;
   for (size_t i = 0; i < precisions.size(); ++i) {
@@ -69,7 +88,7 @@ void run(const Options& o) {
 }  // namespace
 
 void add_eval(CLI::App& app) {
-  CLI::App* command = app.add_subcommand("eval", "pass@k and mean@k of a model on a task");
+  CLI::App* command = app.add_subcommand("eval", "pass@k, maj@k and mean@k of a model");
   const auto o = std::make_shared<Options>();
   add_config(command);
   command->add_option("--model", o->model, "model directory")->required();
@@ -77,16 +96,21 @@ void add_eval(CLI::App& app) {
   o->json.add(command);
   o->precisions.add(command, {"bf16"});
   o->task.add(command);
+  command->add_option("--benchmark", o->benchmark,
+                      "JSONL in the form of AIME and HMMT (problem, answer) or LiveCodeBench "
+                      "(question_content, test cases); chooses --rm-type and --prompt-template");
   command->add_option("--problems", o->problems, "evaluation problems; 0: all")
       ->capture_default_str()
       ->check(CLI::NonNegativeNumber);
   command->add_option("--n-samples-per-prompt", o->n_samples, "samples a problem")
       ->capture_default_str()
       ->check(CLI::PositiveNumber);
-  command->add_option("--k", o->ks, "k of pass@k: 1,2,4")->capture_default_str()->delimiter(',');
+  command->add_option("--k", o->ks, "k of pass@k and maj@k: 1,2,4")
+      ->capture_default_str()
+      ->delimiter(',');
   o->generation.add(command);
   o->runtime.add(command);
-  command->callback([o] { run(*o); });
+  command->callback([command, o] { run(*command, *o); });
 }
 
 }  // namespace quads::cli

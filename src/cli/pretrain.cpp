@@ -2,7 +2,7 @@
 #include <cstdio>
 
 #include "base/error.h"
-#include "cli/command.h"
+#include "cli/task_options.h"
 #include "io/atomic_dir.h"
 #include "io/atomic_file.h"
 #include "io/output_lock.h"
@@ -17,7 +17,7 @@ namespace {
 struct Options {
   std::string out;
   RuntimeOptions runtime;
-  TaskOptions task;
+  BuiltInTaskOptions task;
   ScopeOptions scope;
   ModelConfig model;
   std::string precision = "bf16";

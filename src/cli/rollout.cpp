@@ -5,17 +5,20 @@
 
 #include "base/error.h"
 #include "cli/generation_options.h"
+#include "cli/task_options.h"
 #include "eval/sample_file.h"
 #include "io/atomic_file.h"
 #include "io/output_lock.h"
 #include "report/progress.h"
+#include "tasks/scoring.h"
 
 namespace quads::cli {
 namespace {
 
 struct Options {
-  std::string model, prompts, out, task;
-  std::vector<std::string> task_options;
+  std::string model, prompts, out;
+  BuiltInTaskOptions task{.name = ""};
+  RewardFlags rewards;
   RuntimeOptions runtime;
   PrecisionOptions precisions;
   GenerationOptions generation;
@@ -52,6 +55,31 @@ Work plan(const std::vector<PromptLine>& lines, int32_t n_samples) {
   return work;
 }
 
+// The rewards of the samples whose prompts have a label or metadata; none at all after Ctrl-C.
+std::vector<std::optional<RewardResult>> score(Reward& reward,
+                                               const std::vector<const PromptLine*>& lines,
+                                               const std::vector<Sample>& samples,
+                                               const Tokenizer* tokenizer) {
+  std::vector<std::optional<RewardResult>> results(samples.size());
+  if (tokenizer == nullptr) return results;
+  std::vector<size_t> places;
+  std::vector<Problem> problems;
+  std::vector<std::string> responses;
+  for (size_t i = 0; i < samples.size(); ++i) {
+    if (!lines[i]->label && !lines[i]->metadata) continue;
+    places.push_back(i);
+    problems.push_back(
+        {lines[i]->index, lines[i]->prompt, lines[i]->label.value_or(""), lines[i]->metadata});
+    responses.push_back(tokenizer->decode(samples[i].response));
+  }
+  try {
+    const std::vector<RewardResult> scored = score_responses(reward, problems, responses);
+    for (size_t i = 0; i < places.size(); ++i) results[places[i]] = scored[i];
+  } catch (const Interrupted&) {
+  }
+  return results;
+}
+
 void run(const Options& o) {
   const std::atomic<bool>& stop = stop_requested();
   const std::vector<NamedPrecision> precisions = o.precisions.make();
@@ -70,10 +98,8 @@ void run(const Options& o) {
   require(!std::filesystem::equivalent(o.prompts, o.out, unequal),
           "--out {}: would overwrite the prompts", o.out);
   const OutputLock lock = OutputLock::beside(o.out);
-  std::unique_ptr<Task> task;
-  if (!o.task.empty()) {
-    task = TaskOptions{.name = o.task, .options = o.task_options}.make();
-  }
+  const std::unique_ptr<Reward> reward =
+      o.task.name.empty() ? make_reward(o.rewards.parsed_for(model)) : o.task.make()->reward();
   Work work = plan(lines, o.n_samples);
   const auto runtime = o.runtime.make();
   GenerateOptions options = o.generation.make(model.stop_tokens);
@@ -92,20 +118,8 @@ void run(const Options& o) {
                      max_context, options, checkpoint_masks(o.model, *model.parameters));
 
   AtomicFile out(o.out);
-  const std::string stop_text = tokenizer && !model.stop_tokens.empty()
-                                    ? tokenizer->decode(std::span(model.stop_tokens).first(1))
-                                    : "";
-  const auto write = [&](const PromptLine& line, const Sample& sample) {
-    std::optional<double> reward;
-    if (line.label && tokenizer) {
-      const std::string response = tokenizer->decode(sample.response);
-      reward = task ? task->reward({line.index, line.prompt, *line.label}, response)
-                    : exact_match(response, *line.label, stop_text);
-    }
-    out.write(sample_line(line, sample, tokenizer, reward));
-  };
-
-  int64_t finished = 0;
+  std::vector<const PromptLine*> finished_lines;
+  std::vector<Sample> finished_samples;
   const int64_t sampled = std::ssize(work.requests) * o.n_samples;
   const int64_t wanted = sampled + std::ssize(work.scored);
   if (!work.requests.empty()) {
@@ -131,11 +145,11 @@ void run(const Options& o) {
         if (sample.finish != FinishReason::kCancelled) progress->update(++done);
       };
     }
-    const std::vector<Sample> samples = generator->generate(work.requests, options);
+    std::vector<Sample> samples = generator->generate(work.requests, options);
     for (size_t i = 0; i < samples.size(); ++i) {
       if (samples[i].finish == FinishReason::kCancelled) continue;
-      write(*work.request_lines[i / static_cast<size_t>(o.n_samples)], samples[i]);
-      ++finished;
+      finished_lines.push_back(work.request_lines[i / static_cast<size_t>(o.n_samples)]);
+      finished_samples.push_back(std::move(samples[i]));
     }
   }
   constexpr size_t kScoredAtOnce = 256;  // between looks at `stop`
@@ -148,12 +162,19 @@ void run(const Options& o) {
     }
     Sample& sample = work.scored[i];
     sample.logprobs = logprobs[i % kScoredAtOnce];
-    ++finished;
     const bool stopped =
         !sample.response.empty() &&
         std::ranges::find(model.stop_tokens, sample.response.back()) != model.stop_tokens.end();
     sample.finish = stopped ? FinishReason::kStop : FinishReason::kLength;
-    write(*work.scored_lines[i], sample);
+    finished_lines.push_back(work.scored_lines[i]);
+    finished_samples.push_back(std::move(sample));
+  }
+  const int64_t finished = std::ssize(finished_samples);
+  const std::vector<std::optional<RewardResult>> rewards =
+      score(*reward, finished_lines, finished_samples, tokenizer);
+  for (size_t i = 0; i < finished_samples.size(); ++i) {
+    out.write(sample_line(*finished_lines[i], finished_samples[i], tokenizer,
+                          rewards[i] ? &*rewards[i] : nullptr));
   }
   out.commit();
   require(finished == wanted, "stopped: {} of {} samples were finished and are in {}", finished,
@@ -176,11 +197,11 @@ void add_rollout(CLI::App& app) {
       ->required();
   command->add_option("--out", o->out, "JSONL to write; after Ctrl-C it has what was finished")
       ->required();
-  command->add_option("--task", o->task,
-                      "scores responses to prompts with a label; without it, an exact match of the "
-                      "label gives 1");
-  command->add_option("--task-option", o->task_options,
+  command->add_option("--task", o->task.name,
+                      "scores responses to prompts with a label, instead of --rm-type");
+  command->add_option("--task-option", o->task.options,
                       "option of the task, KEY=VALUE; repeatable");
+  o->rewards.add(command);
   o->precisions.add(command, {"bf16"});
   command->add_option("--n-samples-per-prompt", o->n_samples, "samples a prompt")
       ->capture_default_str()

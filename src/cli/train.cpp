@@ -3,7 +3,7 @@
 
 #include "aten/aten_engine.h"
 #include "base/error.h"
-#include "cli/command.h"
+#include "cli/task_options.h"
 #include "io/atomic_file.h"
 #include "io/output_lock.h"
 #include "rl/loop.h"
@@ -86,13 +86,17 @@ void run(const CLI::App& command, const Options& o) {
   require(o.resume || !exists,
           "{} holds a run already: continue it with --resume or choose another --out", o.out);
   LoadedModel model = load_model(o.load);
-  const std::unique_ptr<Task> task = o.task.make();
+  const std::unique_ptr<Task> task = o.task.make(model);
+  require(!o.task.from_files() || !o.task.prompt_data.empty(),
+          "--eval-data without --prompt-data: there is nothing to train on");
+  const std::unique_ptr<Reward> reward = o.task.make_reward(*task, model);
   const RlOptions rl = make_rl_options(o, model.parameters->config());
   const auto runtime = o.runtime.make();
   const auto aten = [&](const Parameters& parameters, const kernels::CpuContext& context) {
     return make_aten_blocks(parameters, rl.recipe.trainer, rl.scope, context);
   };
-  RlRun loop(*runtime, *model.parameters, *task, *model.tokenizer, model.stop_tokens, rl, aten);
+  RlRun loop(*runtime, *model.parameters, *task, *reward, *model.tokenizer, model.stop_tokens, rl,
+             aten);
   std::filesystem::create_directories(out);
   const OutputLock lock = OutputLock::inside(out);
   if (o.resume && !loop.resume(out)) {
@@ -205,7 +209,11 @@ void add_train(CLI::App& app) {
          "steps between comparisons over the whole rollout; 0 is never");
   number("--eval-interval", rl.eval_interval, "steps between evaluations; 0: at the end only");
   number("--eval-problems", rl.eval_problems, "problems evaluated; 0: all");
+  number("--n-samples-per-eval-prompt", rl.eval_samples, "responses a problem evaluated");
   number("--eval-temperature", rl.eval_temperature, "of evaluation; 0 is greedy");
+  number("--eval-top-p", rl.eval_top_p, "of evaluation; 1 is off");
+  number("--eval-max-response-len", rl.eval_max_response_len,
+         "of evaluation, tokens; 0: as in training");
   number("--save-interval", rl.save_interval, "steps between checkpoints; 0: at the end only");
   number("--keep-checkpoints", rl.keep_checkpoints, "newest checkpoints kept; 0: all");
   number("--log-samples", rl.log_samples, "samples a step in samples.jsonl");

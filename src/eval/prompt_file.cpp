@@ -4,18 +4,6 @@
 #include "io/jsonl.h"
 
 namespace quads {
-namespace {
-
-std::string_view trim(std::string_view text) {
-  constexpr const char* kWhiteSpace = " \t\r\n\f\v";
-  const size_t begin = text.find_first_not_of(kWhiteSpace);
-  return begin == std::string_view::npos
-             ? std::string_view()
-             : text.substr(begin, text.find_last_not_of(kWhiteSpace) + 1 - begin);
-}
-
-}  // namespace
-
 std::vector<PromptLine> read_prompts(const std::filesystem::path& path,
                                      const Tokenizer* tokenizer) {
   std::vector<PromptLine> lines;
@@ -28,6 +16,11 @@ std::vector<PromptLine> read_prompts(const std::filesystem::path& path,
             where, line.index, line.sample);
     line.prompt = get_or<std::string>(json, "prompt", "", where);
     line.label = find_key<std::string>(json, "label", where);
+    if (auto metadata = find_key<Json>(json, "metadata", where)) {
+      require(metadata->is_object(), "{}: 'metadata': {} is not an object", where,
+              json_excerpt(*metadata));
+      line.metadata = std::make_shared<const Json>(*std::move(metadata));
+    }
     line.response = find_key<std::vector<int32_t>>(json, "response_tokens", where);
     if (auto tokens = find_key<std::vector<int32_t>>(json, "prompt_tokens", where)) {
       line.tokens = *std::move(tokens);
@@ -48,11 +41,6 @@ std::vector<PromptLine> read_prompts(const std::filesystem::path& path,
   });
   require(!lines.empty(), "{}: no prompts in it", path.string());
   return lines;
-}
-
-double exact_match(std::string_view response, std::string_view label, std::string_view stop) {
-  if (!stop.empty() && response.ends_with(stop)) response.remove_suffix(stop.size());
-  return trim(response) == trim(label) ? 1.0 : 0.0;
 }
 
 }  // namespace quads

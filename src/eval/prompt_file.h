@@ -2,10 +2,12 @@
 #pragma once
 
 #include <filesystem>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "io/json.h"
 #include "tokenizer/tokenizer.h"
 
 namespace quads {
@@ -19,16 +21,13 @@ struct PromptLine {
   std::vector<int32_t> tokens;
   std::optional<std::vector<int32_t>> response;
   std::optional<std::string> label;
+  std::shared_ptr<const Json> metadata;  // an object for the reward; null if there is none
 };
 
 /// Every line is an object with "prompt" (text) or "prompt_tokens" (ids; they win over the text),
-/// and perhaps "response_tokens", "label", "index" (default: the line's place, from 0) and "sample"
-/// (default 0); other keys are ignored, so that a rollout's output can be read back. `tokenizer`
-/// may be null if every line has ids. Errors name file and line.
+/// and perhaps "response_tokens", "label", "metadata", "index" (default: the line's place, from 0)
+/// and "sample" (default 0); other keys are ignored, so that a rollout's output can be read back.
+/// `tokenizer` may be null if every line has ids. Errors name file and line.
 std::vector<PromptLine> read_prompts(const std::filesystem::path& path, const Tokenizer* tokenizer);
-
-/// 1 if the response, without `stop` at its end, is the label but for white space at both ends;
-/// else 0.
-double exact_match(std::string_view response, std::string_view label, std::string_view stop);
 
 }  // namespace quads

@@ -5,7 +5,7 @@
 namespace quads {
 
 std::string sample_line(const PromptLine& prompt, const Sample& sample, const Tokenizer* tokenizer,
-                        std::optional<double> reward) {
+                        const RewardResult* reward) {
   nlohmann::ordered_json line;
   line["index"] = sample.prompt_index;
   line["sample"] = sample.sample_index;
@@ -22,7 +22,14 @@ std::string sample_line(const PromptLine& prompt, const Sample& sample, const To
   line["logprobs"] = sample.logprobs;
   line["finish_reason"] = finish_reason_name(sample.finish);
   if (prompt.label) line["label"] = *prompt.label;
-  if (reward) line["reward"] = *reward;
+  if (reward != nullptr) {
+    line["reward"] = nullptr;
+    if (reward->failure.empty()) {
+      line["reward"] = reward->value;
+    } else {
+      line["reward_failure"] = reward->failure;
+    }
+  }
   return line.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
 }
 

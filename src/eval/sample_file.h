@@ -1,18 +1,19 @@
 // The lines that `quads rollout` writes.
 #pragma once
 
-#include <optional>
 #include <string>
 
 #include "eval/prompt_file.h"
+#include "rewards/reward.h"
 #include "rollout/rollout.h"
 
 namespace quads {
 
 /// One sample as a line of JSON, with its newline: index, sample, prompt, prompt_tokens (if the
-/// prompt was given as ids), response, response_tokens, logprobs, finish_reason, reward (if there
-/// is one). Texts are null without a tokenizer.
+/// prompt was given as ids), response, response_tokens, logprobs, finish_reason, and if it was
+/// scored
+/// (`reward` not null) reward, or null and reward_failure. Texts are null without a tokenizer.
 std::string sample_line(const PromptLine& prompt, const Sample& sample, const Tokenizer* tokenizer,
-                        std::optional<double> reward);
+                        const RewardResult* reward);
 
 }  // namespace quads

@@ -1,14 +1,23 @@
 // Reading JSON Lines from a mapped file.
 #include "io/jsonl.h"
 
-#include <string_view>
-
 #include "io/mapped_file.h"
 
 namespace quads {
 
+Json parse_jsonl_line(std::string_view line, const std::string& where) {
+  return parse_json(line, where, {.max_bytes = size_t{64} << 20});
+}
+
 void for_each_jsonl(const std::filesystem::path& path,
                     const std::function<void(const Json&, const std::string&)>& visit) {
+  for_each_line(path, [&](std::string_view line, const std::string& where) {
+    visit(parse_jsonl_line(line, where), where);
+  });
+}
+
+void for_each_line(const std::filesystem::path& path,
+                   const std::function<void(std::string_view, const std::string&)>& visit) {
   const MappedFile file(path);
   std::string_view rest = file.text();
   for (int64_t line_number = 1; !rest.empty(); ++line_number) {
@@ -18,8 +27,7 @@ void for_each_jsonl(const std::filesystem::path& path,
     if (line.find_first_not_of(" \t\r") == std::string_view::npos) {
       continue;
     }
-    const std::string where = fmt::format("{}:{}", path.string(), line_number);
-    visit(parse_json(line, where, {.max_bytes = size_t{64} << 20}), where);
+    visit(line, fmt::format("{}:{}", path.string(), line_number));
   }
 }
 

@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <functional>
 #include <string>
+#include <string_view>
 
 #include "io/json.h"
 
@@ -14,5 +15,12 @@ namespace quads {
 /// a line may have 64 MiB.
 void for_each_jsonl(const std::filesystem::path& path,
                     const std::function<void(const Json&, const std::string&)>& visit);
+
+/// The same with the lines' texts, for callers that go on after a line that is not JSON.
+void for_each_line(const std::filesystem::path& path,
+                   const std::function<void(std::string_view, const std::string&)>& visit);
+
+/// One line of a file as for_each_jsonl parses it.
+Json parse_jsonl_line(std::string_view line, const std::string& where);
 
 }  // namespace quads

@@ -31,7 +31,7 @@ JsonlWriter::JsonlWriter(std::filesystem::path path) : path_(std::move(path)) {
 }
 
 void JsonlWriter::write(const Json& document) {
-  const std::string line = document.dump() + "\n";
+  const std::string line = document.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
   const off_t before = ::lseek(fd_.get(), 0, SEEK_END);
   try {
     write_all(fd_.get(), std::as_bytes(std::span(line)), path_);

@@ -17,6 +17,7 @@ class JsonlWriter {
  public:
   explicit JsonlWriter(std::filesystem::path path);
 
+  /// Invalid UTF-8 in texts becomes U+FFFD.
   void write(const Json& document);
   /// fsync: what was written survives a loss of power.
   void sync();

@@ -150,9 +150,9 @@ Architecture read_architecture(const Json& json, const std::string& where) {
 void reject_unsupported(const Json& json, const Family& family, const std::string& where) {
   const auto must_be = [&](const char* key, const Json& supported) {
     const auto it = json.find(key);
-    require(it == json.end() || it->is_null() || *it == supported,
-            "{}: '{}' = {} is not supported, only {} is", where, key, json_excerpt(*it),
-            json_excerpt(supported));
+    if (it == json.end() || it->is_null() || *it == supported) return;
+    fail("{}: '{}' = {} is not supported, only {} is", where, key, json_excerpt(*it),
+         json_excerpt(supported));
   };
   must_be("attention_bias", false);
   must_be("attention_dropout", 0);
@@ -220,9 +220,9 @@ void require_moderate_total(const ModelConfig& c, const std::string& where) {
   // In floating point, where nothing overflows; a few parameters more or less do not matter here.
   const auto product = [](auto... sizes) { return (1.0 * ... * static_cast<double>(sizes)); };
   const double heads = 2.0 * static_cast<double>(c.num_attention_heads + c.num_key_value_heads);
-  const double mlp =
-      std::max(product(3, c.intermediate_size), product(3, c.num_experts, c.moe_intermediate_size)) +
-      product(3, c.shared_expert_intermediate_size);
+  const double mlp = std::max(product(3, c.intermediate_size),
+                              product(3, c.num_experts, c.moe_intermediate_size)) +
+                     product(3, c.shared_expert_intermediate_size);
   const double total =
       product(2, c.vocab_size, c.hidden_size) +
       product(c.num_hidden_layers, c.hidden_size) * (heads * static_cast<double>(c.head_dim) + mlp);

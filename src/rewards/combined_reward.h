@@ -13,7 +13,7 @@ class CombinedReward : public Reward {
   struct Part {
     std::string name;
     double weight;
-    std::unique_ptr<Reward> reward;
+    std::shared_ptr<Reward> reward;
   };
   explicit CombinedReward(std::vector<Part> parts) : parts_(std::move(parts)) {}
 

@@ -1,9 +1,6 @@
 // The rewards by name: one line each.
-#include <algorithm>
 #include <cmath>
 #include <functional>
-#include <map>
-#include <set>
 
 #include "rewards/code_reward.h"
 #include "rewards/combined_reward.h"
@@ -11,61 +8,32 @@
 #include "rewards/exact_reward.h"
 #include "rewards/math_reward.h"
 #include "rewards/reward.h"
+#include "rewards/routed_reward.h"
 
 namespace quads {
 namespace {
 
-using Maker = std::function<std::unique_ptr<Reward>(const RewardOptions& options)>;
+struct Entry {
+  std::function<std::unique_ptr<Reward>(const RewardOptions& options)> make;
+  bool needs_label;
+};
 
-const std::map<std::string, Maker>& makers() {
-  static const std::map<std::string, Maker> table = {
-      {"code", make_code_reward},
-      {"command", make_command_reward},
-      {"exact", make_exact_reward},
-      {"math", make_math_reward},
+const std::map<std::string, Entry>& table() {
+  static const std::map<std::string, Entry> entries = {
+      {"code", {make_code_reward, false}},  // test cases may be in the metadata
+      {"command", {make_command_reward, false}},
+      {"exact", {make_exact_reward, true}},
+      {"math", {make_math_reward, true}},
   };
-  return table;
+  return entries;
 }
 
-// What all rewards have in common: stop tokens are no part of the answer, and a value that is not
-// finite is none.
-class CheckedReward : public Reward {
- public:
-  CheckedReward(std::unique_ptr<Reward> reward, std::vector<std::string> stops)
-      : reward_(std::move(reward)), stops_(std::move(stops)) {}
-
-  std::vector<RewardResult> score(std::span<const RewardRequest> requests) override {
-    std::vector<RewardRequest> stripped(requests.begin(), requests.end());
-    for (RewardRequest& request : stripped) request.response = without_stop(request.response);
-    std::vector<RewardResult> results = reward_->score(stripped);
-    for (RewardResult& result : results) {
-      if (result.failure.empty() && !std::isfinite(result.value)) {
-        result.failure = fmt::format("the reward is {}, not a finite number", result.value);
-      }
-    }
-    return results;
-  }
-
-  std::optional<std::string> normal_answer(const RewardRequest& request) override {
-    RewardRequest stripped = request;
-    stripped.response = without_stop(stripped.response);
-    return reward_->normal_answer(stripped);
-  }
-
- private:
-  std::string_view without_stop(std::string_view response) const {
-    for (const std::string& stop : stops_) {
-      if (!stop.empty() && response.ends_with(stop)) {
-        response.remove_suffix(stop.size());
-        break;
-      }
-    }
-    return response;
-  }
-
-  std::unique_ptr<Reward> reward_;
-  std::vector<std::string> stops_;
-};
+const Entry& entry(const std::string& option, const std::string& type) {
+  const auto it = table().find(type);
+  require(it != table().end(), "{}: unknown reward '{}'; there are: {}", option, type,
+          fmt::join(reward_types(), ", "));
+  return it->second;
+}
 
 }  // namespace
 
@@ -75,25 +43,45 @@ std::unique_ptr<Reward> make_reward(const RewardOptions& options) {
   require(options.weights.empty() || options.weights.size() == options.types.size(),
           "--rm-weights: {} weights for {} rewards ({})", options.weights.size(),
           options.types.size(), fmt::join(options.types, ", "));
+  // One object a name, whoever uses it: some own processes.
+  std::map<std::string, std::shared_ptr<Reward>> made;
+  const auto get = [&](const std::string& option, const std::string& type) {
+    const Entry& found = entry(option, type);
+    std::shared_ptr<Reward>& reward = made[type];
+    if (!reward) reward = found.make(options);
+    return reward;
+  };
   std::set<std::string> seen;
   std::vector<CombinedReward::Part> parts;
   for (size_t i = 0; i < options.types.size(); ++i) {
     const std::string& type = options.types[i];
-    const auto maker = makers().find(type);
-    require(maker != makers().end(), "--rm-type: unknown reward '{}'; there are: {}", type,
-            fmt::join(reward_types(), ", "));
     require(seen.insert(type).second, "--rm-type: '{}' is named twice", type);
     const double weight = options.weights.empty() ? 1.0 : options.weights[i];
     require(std::isfinite(weight), "--rm-weights: {} for '{}' is not finite", weight, type);
-    parts.push_back({type, weight, maker->second(options)});
+    parts.push_back({type, weight, get("--rm-type", type)});
   }
-  return std::make_unique<CheckedReward>(std::make_unique<CombinedReward>(std::move(parts)),
-                                         options.stops);
+  for (const auto& [source, type] : options.by_source) get("--rm-by-source", type);
+  for (const std::string& type : options.by_problem) get("'rm_type'", type);
+  return std::make_unique<RoutedReward>(std::make_unique<CombinedReward>(std::move(parts)),
+                                        std::move(made), options);
 }
+
+std::vector<std::string> rewards_of(const RewardOptions& options, const Json* metadata) {
+  if (metadata == nullptr) return options.types;
+  const auto text = [&](const char* key) {
+    const auto it = metadata->find(key);
+    return it != metadata->end() && it->is_string() ? it->get<std::string>() : std::string();
+  };
+  if (const std::string type = text("rm_type"); !type.empty()) return {type};
+  const auto it = options.by_source.find(text("data_source"));
+  return it != options.by_source.end() ? std::vector{it->second} : options.types;
+}
+
+bool needs_label(const std::string& type) { return entry("--rm-type", type).needs_label; }
 
 std::vector<std::string> reward_types() {
   std::vector<std::string> names;
-  for (const auto& [name, maker] : makers()) names.push_back(name);
+  for (const auto& [name, found] : table()) names.push_back(name);
   return names;
 }
 

@@ -2,8 +2,10 @@
 #pragma once
 
 #include <atomic>
+#include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <string_view>
@@ -56,6 +58,12 @@ struct RewardOptions {
   std::vector<std::string> types = {"exact"};
   /// One a type; none: all 1.
   std::vector<double> weights{};
+  /// Names for the problems whose metadata has one of these values as "data_source", as verl's data
+  /// have it: these are scored by that reward alone.
+  std::map<std::string, std::string> by_source{};
+  /// Names that problems have as "rm_type" in their metadata, as slime's data may: that reward
+  /// alone scores them.
+  std::set<std::string> by_problem{};
   /// Texts of stop tokens, one of which is taken off the response's end before it is scored.
   std::vector<std::string> stops{};
   /// Program of the reward `command`, with its arguments, as a shell would split it.
@@ -75,9 +83,16 @@ struct RewardOptions {
   const std::atomic<bool>* cancel = nullptr;
 };
 
-/// The reward that `options` describe. Error for an unknown name, a name twice, as many weights as
-/// there are not types, a weight that is not finite, or options that a type refuses.
+/// The reward that `options` describe. Error for an unknown name, a name twice, another number of
+/// weights than of types, a weight that is not finite, or options that a type refuses.
 std::unique_ptr<Reward> make_reward(const RewardOptions& options);
+
+/// The names of what scores a problem with this metadata (null if it has none): its "rm_type", else
+/// what by_source says, else `types`.
+std::vector<std::string> rewards_of(const RewardOptions& options, const Json* metadata);
+
+/// Whether the reward compares with a label, so that a problem must have one.
+bool needs_label(const std::string& type);
 
 /// The names that make_reward knows, sorted.
 std::vector<std::string> reward_types();

@@ -1,5 +1,6 @@
 #include "rl/advantages.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
@@ -64,6 +65,21 @@ bool group_is_informative(std::span<const float> rewards) {
     if (reward != first) return true;
   }
   return false;
+}
+
+std::vector<bool> trainable_samples(std::span<const float> rewards, int64_t group_size) {
+  require(group_size >= 1 && std::ssize(rewards) % group_size == 0,
+          "trainable_samples: {} rewards, expected a multiple of the group size {}", rewards.size(),
+          group_size);
+  const auto size = static_cast<size_t>(group_size);
+  std::vector<bool> trainable(rewards.size());
+  for (size_t begin = 0; begin < rewards.size(); begin += size) {
+    const auto group = rewards.subspan(begin, size);
+    const auto missing = std::ranges::count_if(group, [](float r) { return std::isnan(r); });
+    if (group_size - missing < std::min<int64_t>(2, group_size)) continue;
+    for (size_t i = 0; i < size; ++i) trainable[begin + i] = !std::isnan(group[i]);
+  }
+  return trainable;
 }
 
 float overlong_penalty(int64_t length, int64_t max_length, int64_t cache_length) {

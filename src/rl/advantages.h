@@ -33,6 +33,11 @@ std::vector<float> group_advantages(std::span<const float> rewards, int64_t grou
 /// count.
 bool group_is_informative(std::span<const float> rewards);
 
+/// Which samples are trained on: those that have a reward (NaN is none), in groups where another
+/// has one too, since alone it has nothing to be compared with. With group_size 1 the first
+/// suffices. rewards: [num_groups * group_size]; returns a flag for each.
+std::vector<bool> trainable_samples(std::span<const float> rewards, int64_t group_size);
+
 /// DAPO's soft overlong punishment (arXiv 2503.14476, eq. 13), to be added to the reward: 0 up to
 /// max_length - cache_length tokens, falling linearly to -1 at max_length, -1 beyond. Needs
 /// 0 < cache_length <= max_length and length >= 0.

@@ -2,14 +2,15 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <vector>
 
 #include "base/error.h"
 
 namespace quads {
-namespace {
 
 Estimate over_problems(std::span<const double> values) {
+  if (values.empty()) return {std::numeric_limits<double>::quiet_NaN(), std::nullopt};
   const auto n = static_cast<double>(values.size());
   double sum = 0;
   for (double value : values) sum += value;
@@ -21,8 +22,6 @@ Estimate over_problems(std::span<const double> values) {
   }
   return estimate;
 }
-
-}  // namespace
 
 double pass_at_k(int64_t n, int64_t correct, int64_t k) {
   require(k >= 1 && k <= n, "pass@k: k is {}, expected 1 to the number of samples {}", k, n);
@@ -39,6 +38,16 @@ Estimate pass_at_k(std::span<const int64_t> correct, int64_t n, int64_t k) {
   require(!correct.empty(), "pass@k: no problems, expected at least one");
   std::vector<double> values(correct.size());
   for (size_t i = 0; i < correct.size(); ++i) values[i] = pass_at_k(n, correct[i], k);
+  return over_problems(values);
+}
+
+Estimate pass_at_k(std::span<const int64_t> correct, std::span<const int64_t> n, int64_t k) {
+  require(correct.size() == n.size(), "pass@k: {} counts of right samples for {} problems",
+          correct.size(), n.size());
+  std::vector<double> values;
+  for (size_t i = 0; i < correct.size(); ++i) {
+    if (n[i] >= k) values.push_back(pass_at_k(n[i], correct[i], k));
+  }
   return over_problems(values);
 }
 

@@ -22,9 +22,16 @@ double pass_at_k(int64_t n, int64_t correct, int64_t k);
 /// problem.
 Estimate pass_at_k(std::span<const int64_t> correct, int64_t n, int64_t k);
 
+/// The same with n[i] samples of problem i. Problems with fewer than k are left out; the mean is
+/// NaN if none is left.
+Estimate pass_at_k(std::span<const int64_t> correct, std::span<const int64_t> n, int64_t k);
+
 /// Mean reward over all samples. rewards: [num_problems * k], a problem's samples side by side; at
 /// least one problem, finite.
 Estimate mean_at_k(std::span<const float> rewards, int64_t k);
+
+/// Mean and standard error of a figure a problem; NaN for no problems.
+Estimate over_problems(std::span<const double> values);
 
 struct Interval {
   double low = 0;

@@ -3,14 +3,16 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <limits>
 
 #include "base/error.h"
 #include "io/jsonl_writer.h"
-#include "tokenizer/text_files.h"
 #include "report/jsonl_sink.h"
 #include "report/tensorboard_sink.h"
 #include "rl/gap.h"
 #include "rollout/rac_calibration.h"
+#include "tasks/scoring.h"
+#include "tokenizer/text_files.h"
 #include "trainer/checkpoint.h"
 
 namespace quads {
@@ -82,6 +84,8 @@ void check(const RlOptions& o, const ModelConfig& model) {
   at_least(0, "--verify-interval", o.verify_interval);
   at_least(0, "--eval-interval", o.eval_interval);
   at_least(0, "--eval-problems", o.eval_problems);
+  at_least(1, "--n-samples-per-eval-prompt", o.eval_samples);
+  at_least(0, "--eval-max-response-len", o.eval_max_response_len);
   at_least(0, "--save-interval", o.save_interval);
   at_least(0, "--keep-checkpoints", o.keep_checkpoints);
   at_least(0, "--log-samples", o.log_samples);
@@ -117,6 +121,8 @@ void check(const RlOptions& o, const ModelConfig& model) {
   require(o.lr.warmup_steps <= updates,
           "--lr-warmup-steps {} is more than the run's {} updates (--num-rollout {})",
           o.lr.warmup_steps, updates, o.num_rollout);
+  require(o.eval_top_p > 0 && o.eval_top_p <= 1, "--eval-top-p is {}, expected one in (0, 1]",
+          o.eval_top_p);
   // The formulas check their own options.
   learning_rate(schedule_of(o), 0);
   const std::vector<int32_t> no_sequences = {0};
@@ -136,16 +142,19 @@ struct RlRun::Scored {
   Rollout rollout;
   std::vector<Problem> problems;   // one a prompt
   std::vector<std::string> texts;  // decoded responses, one a sample
-  std::vector<float> rewards;      // as the task gave them
-  std::vector<float> shaped;       // with the length penalty
+  std::vector<RewardResult> results;
+  std::vector<float> rewards;    // NaN for none
+  std::vector<float> shaped;     // with the length penalty
+  std::vector<bool> trained_on;  // whether the sample takes part in the update
 };
 
-RlRun::RlRun(kernels::CpuRuntime& runtime, Parameters& policy, const Task& task,
+RlRun::RlRun(kernels::CpuRuntime& runtime, Parameters& policy, const Task& task, Reward& reward,
              const Tokenizer& tokenizer, std::vector<int32_t> stop_tokens, const RlOptions& options,
              const MakeBlocks& aten_blocks)
     : runtime_(runtime),
       policy_(policy),
       task_(task),
+      reward_(reward),
       tokenizer_(tokenizer),
       stop_tokens_(std::move(stop_tokens)),
       options_(options) {
@@ -244,7 +253,8 @@ GenerateOptions RlRun::generate_options() const {
 bool RlRun::make_rollout(Scored& scored, const std::atomic<bool>& stop, MetricsRow& row) {
   const double start = seconds();
   double reward_seconds = 0;
-  int64_t tokens = 0, truncated = 0, sampled = 0, sampled_prompts = 0;
+  int64_t tokens = 0, truncated = 0, sampled = 0, sampled_prompts = 0, failed = 0;
+  std::string first_failure;
   residual_sums_->clear();
   const int64_t n = options_.n_samples_per_prompt;
   int64_t wanted = options_.rollout_batch_size;
@@ -260,15 +270,24 @@ bool RlRun::make_rollout(Scored& scored, const std::atomic<bool>& stop, MetricsR
     sampled_prompts += wanted;
     const double scoring = seconds();
     std::vector<std::string> texts;
-    std::vector<float> rewards;
-    for (size_t i = 0; i < part.size(); ++i) {
-      const Sample& sample = part[i];
+    for (const Sample& sample : part) {
       tokens += std::ssize(sample.response);
       truncated += sample.finish == FinishReason::kLength;
       ++sampled;
       texts.push_back(tokenizer_.decode(sample.response));
-      rewards.push_back(
-          static_cast<float>(task_.reward(problems[i / static_cast<size_t>(n)], texts.back())));
+    }
+    std::vector<RewardResult> results;
+    try {
+      results = score_responses(reward_, problems, texts);
+    } catch (const Interrupted&) {
+      return false;
+    }
+    std::vector<float> rewards;
+    for (const RewardResult& result : results) {
+      const bool scores = result.failure.empty();
+      rewards.push_back(scores ? static_cast<float>(result.value)
+                               : std::numeric_limits<float>::quiet_NaN());
+      if (!scores && failed++ == 0) first_failure = result.failure;
     }
     reward_seconds += seconds() - scoring;
     const bool last_round =
@@ -287,11 +306,17 @@ bool RlRun::make_rollout(Scored& scored, const std::atomic<bool>& stop, MetricsR
       for (size_t i = begin; i < end; ++i) {
         scored.rollout.samples.push_back(std::move(part[i]));
         scored.texts.push_back(std::move(texts[i]));
+        scored.results.push_back(std::move(results[i]));
         scored.rewards.push_back(rewards[i]);
       }
       --wanted;
     }
   }
+  scored.trained_on = trainable_samples(scored.rewards, n);
+  require(std::ranges::find(scored.trained_on, true) != scored.trained_on.end(),
+          "step {}: {} of {} responses could not be scored, which leaves no group to learn from; "
+          "first: {}",
+          step_, failed, sampled, first_failure);
   scored.rollout.policy_version = updates_;
   scored.rollout.masks = masks_;
   scored.rollout.residual_sums = residual_sums_->totals();
@@ -303,8 +328,13 @@ bool RlRun::make_rollout(Scored& scored, const std::atomic<bool>& stop, MetricsR
     }
   }
   const double elapsed = seconds() - start - reward_seconds;
-  row.set("reward/mean", mean_of(scored.rewards));
-  row.set("reward/std", std_of(scored.rewards));
+  std::vector<float> known;
+  std::ranges::copy_if(scored.rewards, std::back_inserter(known),
+                       [](float reward) { return !std::isnan(reward); });
+  row.set("reward/mean", mean_of(known));
+  row.set("reward/std", std_of(known));
+  if (failed > 0) row.set("reward/failed", failed);
+  if (task_.num_skipped() > 0) row.set("data/skipped", task_.num_skipped());
   row.set("rollout/response_length", static_cast<double>(tokens) / static_cast<double>(sampled));
   row.set("rollout/truncated", static_cast<double>(truncated) / static_cast<double>(sampled));
   if (options_.dynamic_sampling) {
@@ -324,16 +354,24 @@ bool RlRun::make_rollout(Scored& scored, const std::atomic<bool>& stop, MetricsR
 void RlRun::train_on(const Scored& scored, MetricsRow& row) {
   const double start = seconds();
   const std::vector<Sample>& samples = scored.rollout.samples;
-  const std::vector<float> advantages =
+  const std::vector<float> all_advantages =
       group_advantages(scored.shaped, options_.n_samples_per_prompt, options_.advantages);
 
+  // The samples without a reward are left out from here on; mini-batches keep their places.
+  const int64_t batch = options_.global_batch_size;
+  const int64_t batches = std::ssize(samples) / batch;
+  std::vector<int64_t> batch_begin;
   std::vector<std::vector<int32_t>> tokens;
   std::vector<TrainSequence> sequences;
   std::vector<int64_t> offsets = {0};  // of the samples in the concatenated targets
-  std::vector<float> rollout_logprobs;
+  std::vector<float> rollout_logprobs, advantages;
   int64_t rows = 0;
   tokens.reserve(samples.size());
-  for (const Sample& sample : samples) {
+  for (size_t i = 0; i < samples.size(); ++i) {
+    if (static_cast<int64_t>(i) % batch == 0) batch_begin.push_back(std::ssize(sequences));
+    if (!scored.trained_on[i]) continue;
+    const Sample& sample = samples[i];
+    advantages.push_back(all_advantages[i]);
     std::vector<int32_t>& all = tokens.emplace_back(sample.prompt);
     all.insert(all.end(), sample.response.begin(), sample.response.end());
     sequences.push_back(sequence_of(all, sample, options_.routing_replay));
@@ -341,6 +379,7 @@ void RlRun::train_on(const Scored& scored, MetricsRow& row) {
     offsets.push_back(std::ssize(rollout_logprobs));
     rows += sequences.back().rows();
   }
+  batch_begin.push_back(std::ssize(sequences));
 
   std::vector<float> recomputed, reference;
   if (options_.old_logprobs == OldLogprobs::kRecomputed) {
@@ -367,21 +406,22 @@ void RlRun::train_on(const Scored& scored, MetricsRow& row) {
 
   PolicyLossStats stats;
   double loss_sum = 0, entropy_sum = 0, grad_norm_max = 0, last_lr = 0;
-  int64_t entropy_count = 0;
-  const int64_t batch = options_.global_batch_size;
-  const int64_t batches = std::ssize(samples) / batch;
+  int64_t entropy_count = 0, done = 0;
   for (int64_t b = 0; b < batches; ++b) {
-    const int64_t first = b * batch;
+    const int64_t first = batch_begin[static_cast<size_t>(b)];
+    const int64_t count = batch_begin[static_cast<size_t>(b) + 1] - first;
+    if (count == 0) continue;
+    const bool is_first = done++ == 0;
     const int64_t target_begin = offsets[static_cast<size_t>(first)];
-    const int64_t target_end = offsets[static_cast<size_t>(first + batch)];
-    const GlobalBatchSize global{target_end - target_begin, batch};
+    const int64_t target_end = offsets[static_cast<size_t>(first + count)];
+    const GlobalBatchSize global{target_end - target_begin, count};
     std::vector<float> first_logprobs;
     const auto loss = [&](const MicroBatch& micro, std::span<float> dlogp) {
-      const auto count = micro.logprobs.size();
+      const auto targets = micro.logprobs.size();
       const auto at = static_cast<size_t>(offsets[static_cast<size_t>(first + micro.first)]);
       const auto slice = [&](const std::vector<float>& all) {
         return all.empty() ? std::span<const float>()
-                           : std::span<const float>(all).subspan(at, count);
+                           : std::span<const float>(all).subspan(at, targets);
       };
       std::vector<int32_t> sequence_offsets(micro.offsets.begin(), micro.offsets.end());
       PolicyBatch policy;
@@ -397,16 +437,16 @@ void RlRun::train_on(const Scored& scored, MetricsRow& row) {
       std::ranges::copy(result.grad, dlogp.begin());
       stats.merge(result.stats);
       loss_sum += result.loss;
-      if (b == 0) {
+      if (is_first) {
         first_logprobs.insert(first_logprobs.end(), micro.logprobs.begin(), micro.logprobs.end());
       }
       for (float e : micro.entropies) entropy_sum += e;
       entropy_count += std::ssize(micro.entropies);
     };
     trainer_->accumulate(std::span<const TrainSequence>(sequences).subspan(
-                             static_cast<size_t>(first), static_cast<size_t>(batch)),
+                             static_cast<size_t>(first), static_cast<size_t>(count)),
                          loss);
-    if (b == 0) {
+    if (is_first) {
       const GapMetrics gap = gap_metrics(
           std::span<const float>(rollout_logprobs).first(first_logprobs.size()), first_logprobs);
       demand_zero(gap, "the first mini-batch");
@@ -422,7 +462,7 @@ void RlRun::train_on(const Scored& scored, MetricsRow& row) {
     if (skipped_.applied(step_, result)) grad_norm_max = std::max(grad_norm_max, result.grad_norm);
   }
   const double elapsed = seconds() - start;
-  row.set("train/loss", loss_sum / static_cast<double>(batches));
+  row.set("train/loss", loss_sum / static_cast<double>(done));
   row.set("train/grad_norm", grad_norm_max);
   row.set("train/clip_fraction", stats.clip_fraction());
   row.set("train/entropy", entropy_sum / static_cast<double>(std::max<int64_t>(1, entropy_count)));
@@ -454,17 +494,33 @@ void RlRun::sync(const Scored& scored) {
 
 void RlRun::evaluate(MetricsRow& row) {
   GenerateOptions generate = generate_options();
-  generate.sampling = {.temperature = static_cast<float>(options_.eval_temperature)};
+  generate.sampling = {.temperature = static_cast<float>(options_.eval_temperature),
+                       .top_p = static_cast<float>(options_.eval_top_p)};
+  if (options_.eval_max_response_len > 0) generate.max_new_tokens = options_.eval_max_response_len;
   generate.seed = options_.rollout_seed ^ 0x65766131U;  // draws of their own
   generate.record_routing = false;
   EngineView engine(*engine_);
-  const EvaluationSet set = evaluation_set(task_, tokenizer_, options_.eval_problems, 1);
-  const Evaluation result = evaluate_set(engine, set, task_, tokenizer_, {}, generate);
+  const int64_t n = options_.eval_samples;
+  const EvaluationSet set =
+      evaluation_set(task_, tokenizer_, options_.eval_problems, static_cast<int32_t>(n));
+  Evaluation result;
+  try {
+    result = evaluate_set(engine, set, reward_, tokenizer_, {n}, generate);
+  } catch (const Interrupted&) {
+    return;  // the step itself is done, and is saved
+  }
   row.set("eval/pass@1", result.pass_at_1.mean);
   if (result.pass_at_1.standard_error) {
     row.set("eval/pass@1_stderr", *result.pass_at_1.standard_error);
   }
+  if (n > 1) {
+    row.set(fmt::format("eval/pass@{}", n), result.pass_at_k.front().second.mean);
+    for (const auto& [k, estimate] : result.maj_at_k) {
+      row.set(fmt::format("eval/maj@{}", k), estimate.mean);
+    }
+  }
   row.set("eval/problems", std::ssize(set.problems));
+  if (result.failed > 0) row.set("eval/failed", result.failed);
 }
 
 void RlRun::run(const std::filesystem::path& directory, const std::atomic<bool>& stop,
@@ -505,12 +561,15 @@ void RlRun::run(const std::filesystem::path& directory, const std::atomic<bool>&
     figure("pass@1", "eval/pass@1");
     for (int64_t i = 0; i < std::min(options_.log_samples, options_.rollout_batch_size); ++i) {
       const auto index = static_cast<size_t>(i * options_.n_samples_per_prompt);
-      sample_log.write({{"step", step_},
-                        {"index", scored.rollout.samples[index].prompt_index},
-                        {"prompt", scored.problems[static_cast<size_t>(i)].prompt},
-                        {"response", scored.texts[index]},
-                        {"label", scored.problems[static_cast<size_t>(i)].label},
-                        {"reward", scored.rewards[index]}});
+      const std::string& failure = scored.results[index].failure;
+      Json line = {{"step", step_},
+                   {"index", scored.rollout.samples[index].prompt_index},
+                   {"prompt", scored.problems[static_cast<size_t>(i)].prompt},
+                   {"response", scored.texts[index]},
+                   {"label", scored.problems[static_cast<size_t>(i)].label},
+                   {"reward", failure.empty() ? Json(scored.rewards[index]) : Json()}};
+      if (!failure.empty()) line["reward_failure"] = failure;
+      sample_log.write(line);
     }
     jsonl.write(row);
     tensorboard.write(row);

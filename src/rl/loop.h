@@ -10,9 +10,9 @@
 #include <vector>
 
 #include "eval/evaluation.h"
-#include "tokenizer/tokenizer.h"
 #include "report/metrics.h"
 #include "report/progress.h"
+#include "rewards/reward.h"
 #include "rl/advantages.h"
 #include "rl/policy_loss.h"
 #include "rl/recipe.h"
@@ -21,6 +21,7 @@
 #include "rollout/engine.h"
 #include "rollout/weight_sync.h"
 #include "tasks/task.h"
+#include "tokenizer/tokenizer.h"
 #include "trainer/trainer.h"
 
 namespace quads {
@@ -71,8 +72,11 @@ struct RlOptions {
   int64_t verify_interval = 50;  // steps between comparisons over the whole rollout; 0: never
   int64_t eval_interval = 0;     // 0: at the end only
   int64_t eval_problems = 0;     // 0: all
+  int64_t eval_samples = 1;      // a problem
   double eval_temperature = 1.0;
-  int64_t save_interval = 0;  // 0: at the end only
+  double eval_top_p = 1.0;
+  int64_t eval_max_response_len = 0;  // 0: as in training
+  int64_t save_interval = 0;          // 0: at the end only
   int64_t keep_checkpoints = 2;
   int64_t log_samples = 4;  // written to samples.jsonl every step
 };
@@ -81,21 +85,24 @@ struct RlOptions {
 /// randomness is keyed by global indices, so a run that is stopped and resumed gives the same bits.
 class RlRun {
  public:
-  /// `policy` is trained in place. Error on options that do not go together. `aten_blocks` makes
-  /// the trainer's blocks for trainer_kernels == kAten (the layer above links ATen, this one does
-  /// not) together with what refreshes them after an update.
+  /// `policy` is trained in place, `reward` scores its responses to `task`'s problems. Error on
+  /// options that do not go together. `aten_blocks` makes the trainer's blocks for trainer_kernels
+  /// == kAten (the layer above links ATen, this one does not) together with what refreshes them
+  /// after an update.
   struct ForeignBlocks {
     std::function<void()> refresh;  // may own what the blocks refer to: destroyed after them
     std::unique_ptr<Blocks> blocks;
   };
   using MakeBlocks = std::function<ForeignBlocks(const Parameters&, const kernels::CpuContext&)>;
-  RlRun(kernels::CpuRuntime& runtime, Parameters& policy, const Task& task,
+  RlRun(kernels::CpuRuntime& runtime, Parameters& policy, const Task& task, Reward& reward,
         const Tokenizer& tokenizer, std::vector<int32_t> stop_tokens, const RlOptions& options,
         const MakeBlocks& aten_blocks);
   ~RlRun();
 
   /// Steps from the present one to num_rollout, into `directory`: metrics.jsonl, TensorBoard
-  /// events, samples.jsonl, checkpoints/. Returns early, after saving, once `stop` is set.
+  /// events, samples.jsonl, checkpoints/. Returns early, after saving, once `stop` is set. A
+  /// response that has no reward is not trained on; Error when no group of a rollout has two that
+  /// have (one, with one sample a prompt).
   void run(const std::filesystem::path& directory, const std::atomic<bool>& stop,
            Progress& progress);
 
@@ -123,6 +130,7 @@ class RlRun {
   kernels::CpuRuntime& runtime_;
   Parameters& policy_;
   const Task& task_;
+  Reward& reward_;
   const Tokenizer& tokenizer_;
   std::vector<int32_t> stop_tokens_;
   RlOptions options_;

@@ -1,4 +1,3 @@
-// Problems from JSON Lines files.
 #include "tasks/jsonl_task.h"
 
 #include <unordered_set>
@@ -10,75 +9,88 @@
 namespace quads {
 namespace {
 
-std::vector<Problem> read_problems(const std::filesystem::path& path,
-                                   const std::unordered_set<std::string>& training_prompts) {
+using Prompts = std::unordered_set<std::string_view>;
+
+std::vector<Problem> read_problems(const std::filesystem::path& path, const JsonlOptions& options,
+                                   const Prompts& training_prompts, SkippedLines& skipped) {
+  constexpr size_t kListed = 10;
+  const auto skip = [&](int64_t& count, std::string message) {
+    ++count;
+    if (skipped.first.size() < kListed) skipped.first.push_back(std::move(message));
+  };
+  const SkippedLines before = skipped;
   std::vector<Problem> problems;
-  for_each_jsonl(path, [&](const Json& line, const std::string& where) {
-    Problem problem{static_cast<int64_t>(problems.size()), get<std::string>(line, "prompt", where),
-                    get<std::string>(line, "label", where)};
-    require(!problem.prompt.empty(), "{}: 'prompt' is empty", where);
-    require(!training_prompts.contains(problem.prompt),
-            "{}: this prompt is also in the training file", where);
-    problems.push_back(std::move(problem));
+  for_each_line(path, [&](std::string_view line, const std::string& where) {
+    try {
+      Problem problem = read_problem(parse_jsonl_line(line, where), options.format, where);
+      require(!training_prompts.contains(problem.prompt),
+              "{}: this prompt is also in the training file", where);
+      problem.index = std::ssize(problems);
+      if (options.max_prompt_tokens > 0) {
+        const int64_t tokens = options.count_tokens(problem.prompt);
+        if (tokens > options.max_prompt_tokens) {
+          skip(skipped.too_long, fmt::format("{}: the prompt has {} tokens, more than {}", where,
+                                             tokens, options.max_prompt_tokens));
+          return;
+        }
+      }
+      problems.push_back(std::move(problem));
+    } catch (const Error& error) {
+      if (!options.skip_bad_data) throw;
+      skip(skipped.bad, error.what());
+    }
   });
+  const int64_t left_out = skipped.bad + skipped.too_long - before.bad - before.too_long;
+  require(!problems.empty() || left_out == 0, "{}: all {} lines were left out; {}", path.string(),
+          left_out, skipped.first.empty() ? "" : skipped.first.back());
   require(!problems.empty(), "{}: no problems in it", path.string());
   return problems;
 }
 
-std::string_view trim(std::string_view text) {
-  constexpr const char* kWhiteSpace = " \t\r\n\f\v";
-  const size_t begin = text.find_first_not_of(kWhiteSpace);
-  return begin == std::string_view::npos
-             ? std::string_view()
-             : text.substr(begin, text.find_last_not_of(kWhiteSpace) + 1 - begin);
-}
-
 }  // namespace
 
-JsonlTask::JsonlTask(const JsonlOptions& options) : stop_(options.stop) {
+JsonlTask::JsonlTask(const JsonlOptions& options) : shuffle_(options.shuffle) {
   require(!options.train.empty() || !options.eval.empty(),
-          "task jsonl: neither 'train' nor 'eval' names a file");
-  std::unordered_set<std::string> training_prompts;
+          "neither --prompt-data nor --eval-data names a file");
+  require(options.max_prompt_tokens == 0 || options.count_tokens,
+          "a limit of {} prompt tokens needs a tokenizer", options.max_prompt_tokens);
   if (!options.train.empty()) {
-    train_ = read_problems(options.train, {});
-    for (const Problem& problem : train_) {
-      training_prompts.insert(problem.prompt);
-    }
+    train_ = read_problems(options.train, options, {}, skipped_);
   }
   if (!options.eval.empty()) {
-    eval_ = read_problems(options.eval, training_prompts);
+    Prompts training_prompts;
+    for (const Problem& problem : train_) training_prompts.insert(problem.prompt);
+    eval_ = read_problems(options.eval, options, training_prompts, skipped_);
   }
 }
 
 Problem JsonlTask::train_problem(uint64_t seed, int64_t index) const {
-  require(!train_.empty(), "task jsonl: no training file was given (option 'train')");
+  require(!train_.empty(), "no training file was given (--prompt-data)");
   const uint64_t size = train_.size();
   const auto position = static_cast<uint64_t>(index);
-  const Permutation order(size, seed, static_cast<uint32_t>(position / size));
-  Problem problem = train_[order(position % size)];
+  uint64_t place = position % size;
+  if (shuffle_) place = Permutation(size, seed, static_cast<uint32_t>(position / size))(place);
+  Problem problem = train_[place];
   problem.index = index;
   return problem;
 }
 
 Problem JsonlTask::eval_problem(int64_t index) const {
-  require(index >= 0 && index < num_eval_problems(),
-          "task jsonl: evaluation problem {} of {} does not exist", index, num_eval_problems());
+  require(index >= 0 && index < num_eval_problems(), "evaluation problem {} of {} does not exist",
+          index, num_eval_problems());
   return eval_[static_cast<size_t>(index)];
 }
 
-double JsonlTask::reward(const Problem& problem, std::string_view response) const {
-  if (!stop_.empty() && response.ends_with(stop_)) {
-    response.remove_suffix(stop_.size());
+std::set<std::string> JsonlTask::reward_types() const {
+  std::set<std::string> types;
+  for (const auto* problems : {&train_, &eval_}) {
+    for (const Problem& problem : *problems) {
+      if (!problem.metadata) continue;
+      const auto it = problem.metadata->find("rm_type");
+      if (it != problem.metadata->end() && it->is_string()) types.insert(it->get<std::string>());
+    }
   }
-  return trim(response) == trim(problem.label) ? 1.0 : 0.0;
-}
-
-std::unique_ptr<Task> make_jsonl_task(const Json& options) {
-  const std::string where = "task jsonl";
-  require_known_options(options, {"train", "eval", "stop"}, where);
-  const auto text = [&](const char* key) { return get_or<std::string>(options, key, "", where); };
-  return std::make_unique<JsonlTask>(
-      JsonlOptions{.train = text("train"), .eval = text("eval"), .stop = text("stop")});
+  return types;
 }
 
 }  // namespace quads

@@ -1,13 +1,15 @@
-// Prompts with known answers from a file, rewarded for an exact match.
+// Problems from JSON Lines files.
 #pragma once
 
 #include <cstdint>
 #include <filesystem>
-#include <memory>
+#include <functional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "tasks/problem_format.h"
 #include "tasks/task.h"
 
 namespace quads {
@@ -15,15 +17,30 @@ namespace quads {
 struct JsonlOptions {
   std::filesystem::path train{};  // may be empty if only evaluated
   std::filesystem::path eval{};   // may be empty
-  std::string stop{};             // taken off the response's end before it is compared
+  ProblemFormat format{};
+  /// Leave malformed lines out, instead of an error at the first.
+  bool skip_bad_data = false;
+  /// A new random order each time the training file is gone through; else the file's.
+  bool shuffle = true;
+  /// Problems with a longer prompt are left out; 0 keeps all.
+  int64_t max_prompt_tokens = 0;
+  /// Needed for max_prompt_tokens.
+  std::function<int64_t(std::string_view)> count_tokens{};
 };
 
-/// Each line of a file is {"prompt": "...", "label": "..."}, as slime writes it; other keys are
-/// ignored. Training goes through the whole file in a new random order each time round. Reward: 1
-/// if response and label are equal but for white space at both ends, else 0.
+/// Lines that were left out of the files.
+struct SkippedLines {
+  int64_t bad = 0;                 // malformed
+  int64_t too_long = 0;            // of more than max_prompt_tokens
+  std::vector<std::string> first;  // the messages of the first ten, each with file and line
+};
+
+/// The problem at a place is a function of seed and index, so a run continues in mid-pass wherever
+/// it stopped.
 class JsonlTask : public Task {
  public:
-  /// Errors name file and line; among them a prompt of `eval` that is also one of `train`.
+  /// Errors name file and line; among them a prompt of `eval` that is also one of `train`, and a
+  /// file of which nothing is left.
   explicit JsonlTask(const JsonlOptions& options);
 
   /// Error if no training file was given.
@@ -31,15 +48,16 @@ class JsonlTask : public Task {
   int64_t num_eval_problems() const override { return static_cast<int64_t>(eval_.size()); }
   /// In the file's order.
   Problem eval_problem(int64_t index) const override;
-  double reward(const Problem& problem, std::string_view response) const override;
+  int64_t num_skipped() const override { return skipped_.bad + skipped_.too_long; }
+  std::set<std::string> reward_types() const override;
+
+  const SkippedLines& skipped() const { return skipped_; }
 
  private:
-  std::string stop_;
+  bool shuffle_;
+  SkippedLines skipped_;
   std::vector<Problem> train_;
   std::vector<Problem> eval_;
 };
-
-/// Options: train, eval (paths), stop. One of the paths at least.
-std::unique_ptr<Task> make_jsonl_task(const Json& options);
 
 }  // namespace quads

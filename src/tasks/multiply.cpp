@@ -101,13 +101,22 @@ Problem MultiplyTask::eval_problem(int64_t index) const {
   return make_problem(index, pair.a, pair.b);
 }
 
-double MultiplyTask::reward(const Problem& problem, std::string_view response) const {
+std::vector<RewardResult> MultiplyReward::score(std::span<const RewardRequest> requests) {
+  std::vector<RewardResult> results;
+  results.reserve(requests.size());
+  for (const RewardRequest& request : requests) {
+    results.push_back({.value = normal_answer(request) == request.label ? 1.0 : 0.0});
+  }
+  return results;
+}
+
+std::optional<std::string> MultiplyReward::normal_answer(const RewardRequest& request) {
+  std::string_view response = request.response;
   if (response.empty() || response.find('$') != response.size() - 1) {
-    return 0.0;
+    return std::nullopt;
   }
   response.remove_suffix(1);
-  const std::string_view answer = response.substr(response.rfind('=') + 1);  // npos + 1 is 0
-  return answer == problem.label ? 1.0 : 0.0;
+  return std::string(response.substr(response.rfind('=') + 1));  // npos + 1 is 0
 }
 
 std::optional<std::string> MultiplyTask::solution(const Problem& problem, uint64_t seed) const {

@@ -18,13 +18,18 @@ struct MultiplyOptions {
   double noise = 0.0;     // in [0, 1]: the probability that a number of a solution is wrong
 };
 
+/// 1 if the response ends with '$', has no other '$', and the text between its last '=' (its start,
+/// if it has none) and the '$', which is the answer's normal form, is the label exactly; else 0.
+class MultiplyReward : public Reward {
+ public:
+  std::vector<RewardResult> score(std::span<const RewardRequest> requests) override;
+  std::optional<std::string> normal_answer(const RewardRequest& request) override;
+};
+
 /// The prompt is "37*84=". The solution takes the second factor digit by digit from the lowest,
 /// each times its power of ten, zeros included: "37*4+37*80=148+2960=3108$"; with three digits
 /// "37*4+37*80+37*200=148+2960+7400=10508$". With a one-digit second factor the only partial
 /// product is the answer: "148$". '$' is the stop token.
-///
-/// Reward: 1 if the response ends with '$', has no other '$', and the text between its last '='
-/// (its start, if it has none) and the '$' is the product exactly; else 0.
 ///
 /// Noise: each number that has to be computed (every partial product, then the sum) is wrong with
 /// probability `noise`, independently: it is off by one power of ten not above its first digit,
@@ -45,7 +50,7 @@ class MultiplyTask : public Task {
   /// All held-out pairs in a fixed random order, or the first 16,384 of them.
   int64_t num_eval_problems() const override { return static_cast<int64_t>(eval_pairs_.size()); }
   Problem eval_problem(int64_t index) const override;
-  double reward(const Problem& problem, std::string_view response) const override;
+  std::unique_ptr<Reward> reward() const override { return std::make_unique<MultiplyReward>(); }
   /// `problem` must be one of this task.
   std::optional<std::string> solution(const Problem& problem, uint64_t seed) const override;
   std::optional<CharacterVocabulary> vocabulary() const override;

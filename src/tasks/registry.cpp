@@ -4,7 +4,6 @@
 #include <map>
 
 #include "base/error.h"
-#include "tasks/jsonl_task.h"
 #include "tasks/multiply.h"
 #include "tasks/task.h"
 
@@ -18,7 +17,6 @@ struct Maker {
 
 const std::map<std::string, Maker>& makers() {
   static const std::map<std::string, Maker> table = {
-      {"jsonl", {make_jsonl_task, "train=FILE, eval=FILE, stop=TEXT"}},
       {"multiply", {make_multiply_task, "first_digits=1..6, second_digits=1..6, noise=0..1"}},
   };
   return table;

@@ -1,22 +1,25 @@
-// What a task is: problems to train and to evaluate on, and a reward for a response.
+// What a task is: problems to train and to evaluate on.
 #pragma once
 
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "tokenizer/character_tokenizer.h"
 #include "io/json.h"
+#include "rewards/reward.h"
+#include "tokenizer/character_tokenizer.h"
 
 namespace quads {
 
 struct Problem {
   int64_t index = 0;  // of the training draw, or of the evaluation problem
   std::string prompt;
-  std::string label;  // the right answer
+  std::string label{};                     // the right answer; empty where the reward needs none
+  std::shared_ptr<const Json> metadata{};  // an object, for the reward; null if there is none
 };
 
 /// To add a task, write one file with a class like this and a function that makes it from options,
@@ -34,8 +37,15 @@ class Task {
   virtual int64_t num_eval_problems() const = 0;
   virtual Problem eval_problem(int64_t index) const = 0;
 
-  /// The reward of a response, as decoded text, the stop token's text included.
-  virtual double reward(const Problem& problem, std::string_view response) const = 0;
+  /// The task's own reward, which sees responses with the stop token's text; null if it has none,
+  /// and make_reward's are to score it.
+  virtual std::unique_ptr<Reward> reward() const { return nullptr; }
+
+  /// What its problems' metadata name as "rm_type": rewards that make_reward is to prepare.
+  virtual std::set<std::string> reward_types() const { return {}; }
+
+  /// Problems of its files that were left out: malformed, or with too long a prompt.
+  virtual int64_t num_skipped() const { return 0; }
 
   /// A response to learn from by supervision, or nothing if the task has none to give.
   virtual std::optional<std::string> solution(const Problem& /*problem*/, uint64_t /*seed*/) const {

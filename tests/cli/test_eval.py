@@ -19,7 +19,7 @@ def test_figures_agree_with_the_samples_by_problem(quads, base, tmp_path):
     )
     result = quads(
         "eval", "--model", base, "--prompt-data", tmp_path / "train.jsonl",
-        "--eval-data", tmp_path / "eval.jsonl", "--task-option", "stop=$",
+        "--eval-data", tmp_path / "eval.jsonl",
         "--n-samples-per-prompt", 16,
         "--k", "1,16", "--temperature", 1.5, "--max-response-len", 12, "--precision", "bf16,nvfp4", "--precision", "nvfp4-rac25",
         "--out", out, "--json", report,

@@ -8,8 +8,8 @@
 
 #include "base/error.h"
 #include "eval/sample_file.h"
-#include "tokenizer/character_tokenizer.h"
 #include "io/json.h"
+#include "tokenizer/character_tokenizer.h"
 
 namespace quads {
 namespace {
@@ -79,26 +79,23 @@ TEST(PromptFile, ASampleThatWasWrittenReadsBackAsAPromptToScore) {
   sample.response = {2, 3};
   sample.logprobs = {-0.1F, -1e-8F};
   sample.finish = FinishReason::kStop;
-  const std::string line = sample_line(prompt, sample, &t, 1.0);
+  const RewardResult right{.value = 1.0}, failed{.failure = "died"};
+  const std::string line = sample_line(prompt, sample, &t, &right);
   const Json json = parse_json(line, "line");
   EXPECT_EQ(json["response"], "c$");
   EXPECT_EQ(json["finish_reason"], "stop");
   EXPECT_EQ(json["reward"], 1.0);
   EXPECT_EQ(json["logprobs"].get<std::vector<float>>(), sample.logprobs);
+  const Json unscored = parse_json(sample_line(prompt, sample, &t, &failed), "line");
+  EXPECT_TRUE(unscored["reward"].is_null());
+  EXPECT_EQ(unscored["reward_failure"], "died");
+  EXPECT_FALSE(parse_json(sample_line(prompt, sample, &t, nullptr), "line").contains("reward"));
   const auto back = read_prompts(file_with(line), &t);
   EXPECT_EQ(back[0].index, 4);
   EXPECT_EQ(back[0].sample, 2);
   EXPECT_EQ(back[0].tokens, prompt.tokens);
   EXPECT_EQ(back[0].response, sample.response);
   EXPECT_EQ(back[0].label, "c");
-}
-
-TEST(ExactMatch, IgnoresTheStopTextAndWhiteSpaceAtBothEndsOnly) {
-  EXPECT_EQ(exact_match(" 42 $", "42\n", "$"), 1.0);
-  EXPECT_EQ(exact_match("42", "42", "$"), 1.0);
-  EXPECT_EQ(exact_match("4 2$", "42", "$"), 0.0);
-  EXPECT_EQ(exact_match("42$$", "42", "$"), 0.0);
-  EXPECT_EQ(exact_match("", "", ""), 1.0);
 }
 
 }  // namespace

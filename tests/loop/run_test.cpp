@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "base/error.h"
+#include "io/jsonl.h"
 #include "report/metrics_file.h"
 #include "tests/loop/testing.h"
 #include "tests/rl/expect_error.h"
@@ -13,8 +14,8 @@ namespace {
 
 // Changes the last bit of a norm's first weight while the second step's rollout is rewarded, so
 // that rollout and trainer see different weights.
-void tamper_in_the_second_step(WatchedTask& task, Parameters& parameters) {
-  task.on_reward = [&parameters, calls = 0]() mutable {
+void tamper_in_the_second_step(WatchedReward& reward, Parameters& parameters) {
+  reward.on_reward = [&parameters, calls = 0](RewardResult&) mutable {
     constexpr int kRewardsOfAStep = 2 * 4;
     if (++calls != kRewardsOfAStep + 1) return;
     const ParameterLayout& layout = parameters.layout();
@@ -33,7 +34,7 @@ INSTANTIATE_TEST_SUITE_P(Recipe, Replaying,
 
 TEST_P(Replaying, AGapThatMustBeZeroAndIsNotEndsTheRunBeforeTheUpdate) {
   RlOptions o = options(GetParam(), 5);
-  tamper_in_the_second_step(task_, parameters_);
+  tamper_in_the_second_step(reward_, parameters_);
   expect_error([&] { run(o); }, "step 1: recipe " + o.recipe.name + " replays the rollout");
   EXPECT_FALSE(std::filesystem::exists(directory_ / "checkpoints"));
 }
@@ -41,7 +42,7 @@ TEST_P(Replaying, AGapThatMustBeZeroAndIsNotEndsTheRunBeforeTheUpdate) {
 TEST_P(Replaying, RunsThroughWhenNothingInterferes) { EXPECT_EQ(run(options(GetParam(), 5)), 5); }
 
 TEST_F(LoopTest, ARecipeWithAGapDoesNotDemandThatItIsZero) {
-  tamper_in_the_second_step(task_, parameters_);
+  tamper_in_the_second_step(reward_, parameters_);
   EXPECT_EQ(run(options("nvfp4", 3)), 3);
 }
 
@@ -55,7 +56,7 @@ TEST_F(LoopTest, TheWholeRolloutIsVerifiedNotOnlyTheFirstMiniBatch) {
   const size_t apart = second.prompt.find_first_not_of(first.prompt);
   ASSERT_NE(apart, std::string::npos) << first.prompt << ' ' << second.prompt;
   const int32_t token = tokenizer_.encode(second.prompt.substr(apart, 1)).front();
-  task_.on_reward = [&, done = false]() mutable {
+  reward_.on_reward = [&, done = false](RewardResult&) mutable {
     if (done) return;
     done = true;
     const Parameter& embedding = parameters_.layout().at(parameters_.layout().embedding);
@@ -65,8 +66,77 @@ TEST_F(LoopTest, TheWholeRolloutIsVerifiedNotOnlyTheFirstMiniBatch) {
   expect_error([&] { run(o); }, "the whole rollout differs");
 }
 
+TEST_F(LoopTest, AResponseWithoutARewardIsNotTrainedOnAndIsCounted) {
+  // One of each group of four, and in the second step all but one of the first group.
+  reward_.on_reward = [calls = 0](RewardResult& result) mutable {
+    const int step = calls / 8, sample = calls % 8;
+    ++calls;
+    const bool training = step < 3;  // what comes after is the evaluation
+    if (training && (sample % 4 == 0 || (step == 1 && sample < 3))) {
+      result.failure = "the worker died";
+    }
+  };
+  RlOptions o = options("quads-aligned", 3);
+  o.verify_interval = 1;
+  o.global_batch_size = 4;  // a group each: the second step's first update has no samples
+  o.eval_problems = 1;
+  EXPECT_EQ(run(o), 3);
+  const std::vector<MetricsLine> rows = read_metrics_file(directory_ / "metrics.jsonl");
+  ASSERT_EQ(rows.size(), 3U);
+  EXPECT_EQ(rows[0].values.at("reward/failed"), 2);
+  EXPECT_EQ(rows[1].values.at("reward/failed"), 4);
+  for (const MetricsLine& row : rows) {
+    EXPECT_TRUE(std::isfinite(row.values.at("reward/mean")));
+    EXPECT_TRUE(std::isfinite(row.values.at("train/loss")));
+    EXPECT_EQ(row.values.at("gap/max"), 0);
+  }
+  int failures = 0;
+  for_each_jsonl(directory_ / "samples.jsonl", [&](const Json& line, const std::string&) {
+    failures += line["reward"].is_null() && line["reward_failure"] == "the worker died";
+  });
+  EXPECT_EQ(failures, 6);
+}
+
+TEST_F(LoopTest, RewardsThatFailChangeNothingForTheOthers) {
+  // A failed response must be as if it had not been sampled: a group in which it fails and the
+  // others are equal teaches nothing, so the weights stay as they are.
+  reward_.on_reward = [calls = 0](RewardResult& result) mutable {
+    result.value = 1;
+    if (calls++ % 4 == 0) result = {.value = 0, .failure = "died"};
+  };
+  const std::vector<Bf16> before(parameters_.values(),
+                                 parameters_.values() + parameters_.layout().total);
+  RlOptions o = options("bf16", 1);
+  o.trainer.adamw.weight_decay = 0;
+  EXPECT_EQ(run(o), 1);
+  for (size_t i = 0; i < before.size(); ++i) {
+    ASSERT_EQ(before[i].bits, parameters_.values()[i].bits) << i;
+  }
+}
+
+TEST_F(LoopTest, ARolloutThatLeavesNoGroupEndsTheRunWithTheFirstCause) {
+  reward_.on_reward = [calls = 0](RewardResult& result) mutable {
+    if (calls++ % 4 != 3) result.failure = fmt::format("worker {} died", calls);
+  };
+  expect_error([&] { run(options("quads", 3)); },
+               "step 0: 6 of 8 responses could not be scored, which leaves no group to learn from; "
+               "first: worker 1 died");
+}
+
+TEST_F(LoopTest, AnInterruptedRewardEndsTheRunAsIfTheRolloutHadNotBeen) {
+  reward_.on_reward = [&, calls = 0](RewardResult&) mutable {
+    if (++calls > 8) {
+      stop_ = true;
+      throw Interrupted("stopped");
+    }
+  };
+  EXPECT_EQ(run(options("quads", 10)), 1);
+  EXPECT_TRUE(std::filesystem::exists(directory_ / "checkpoints" / "step_000001"));
+  EXPECT_EQ(read_metrics_file(directory_ / "metrics.jsonl").size(), 1U);
+}
+
 TEST_F(LoopTest, AStopBetweenRolloutAndUpdateFinishesTheStepAndSavesIt) {
-  task_.on_reward = [&, calls = 0]() mutable { stop_ = ++calls > 8; };
+  reward_.on_reward = [&, calls = 0](RewardResult&) mutable { stop_ = ++calls > 8; };
   EXPECT_EQ(run(options("quads", 10)), 2);
   EXPECT_TRUE(std::filesystem::exists(directory_ / "checkpoints" / "step_000002"));
 }

@@ -33,8 +33,7 @@ inline ModelConfig run_config(int64_t vocab) {
   return c;
 }
 
-/// One-digit multiplication that calls back: when a problem is drawn, and for every reward. Rewards
-/// a response by the parity of its length, so that a model from scratch has something to learn.
+/// One-digit multiplication that calls back when a problem is drawn.
 class WatchedTask : public MultiplyTask {
  public:
   WatchedTask() : MultiplyTask({.first_digits = 1, .second_digits = 1}) {}
@@ -43,13 +42,26 @@ class WatchedTask : public MultiplyTask {
     if (on_problem) on_problem(index);
     return MultiplyTask::train_problem(seed, index);
   }
-  double reward(const Problem& /*problem*/, std::string_view response) const override {
-    if (on_reward) on_reward();
-    return static_cast<double>(response.size() % 2);
-  }
 
   std::function<void(int64_t index)> on_problem;
-  std::function<void()> on_reward;
+};
+
+/// Rewards a response by the parity of its length, so that a model from scratch has something to
+/// learn, and calls back before each.
+class WatchedReward : public Reward {
+ public:
+  std::vector<RewardResult> score(std::span<const RewardRequest> requests) override {
+    std::vector<RewardResult> results;
+    for (const RewardRequest& request : requests) {
+      RewardResult& result = results.emplace_back();
+      result.value = static_cast<double>(request.response.size() % 2);
+      if (on_reward) on_reward(result);
+    }
+    return results;
+  }
+
+  /// May change the result.
+  std::function<void(RewardResult&)> on_reward;
 };
 
 class LoopTest : public ::testing::Test {
@@ -83,7 +95,8 @@ class LoopTest : public ::testing::Test {
   /// Runs until `options.num_rollout` or `stop`; returns the steps done.
   int64_t run(const RlOptions& options) {
     kernels::CpuRuntime runtime(kernels::best_isa(), 2);
-    RlRun loop(runtime, parameters_, task_, tokenizer_, {*tokenizer_.eos_id()}, options, blocks_);
+    RlRun loop(runtime, parameters_, task_, reward_, tokenizer_, {*tokenizer_.eos_id()}, options,
+               blocks_);
     if (resume_) loop.resume(directory_);
     Progress progress({.total = options.num_rollout, .log_every_s = 1e9, .fd = silence_});
     loop.run(directory_, stop_, progress);
@@ -91,6 +104,7 @@ class LoopTest : public ::testing::Test {
   }
 
   WatchedTask task_;
+  WatchedReward reward_;
   CharacterTokenizer tokenizer_;
   Parameters parameters_;
   std::filesystem::path directory_;

@@ -2,11 +2,11 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <limits>
 
 #include "io/test_files.h"
 #include "rewards/combined_reward.h"
 #include "rewards/exact_reward.h"
+#include "rewards/routed_reward.h"
 
 namespace quads {
 namespace {
@@ -63,12 +63,51 @@ TEST(MakeReward, OptionsAreChecked) {
   expect_contains(message({.types = {}}), "no reward is named");
   expect_contains(message({.types = {"exakt"}}), "unknown reward 'exakt'; there are: ");
   expect_contains(message({.types = {"exact", "exact"}}), "'exact' is named twice");
+  expect_contains(message({.by_source = {{"x", "exakt"}}}), "--rm-by-source: unknown reward");
+  expect_contains(message({.by_problem = {"exakt"}}), "'rm_type': unknown reward 'exakt'");
   expect_contains(message({.weights = {1, 2}}), "2 weights for 1 rewards (exact)");
   expect_contains(message({.weights = {NAN}}), "'exact' is not finite");
 }
 
 TEST(MakeReward, WeightScalesTheValue) {
   EXPECT_EQ(score_one(*make_reward({.weights = {.25}}), "a", "a"), .25);
+}
+
+TEST(RewardsOf, TheProblemsOwnNameComesBeforeItsSource) {
+  const RewardOptions options{.types = {"exact"}, .by_source = {{"lcb", "code"}}};
+  const auto names = [&](const Json& metadata) { return rewards_of(options, &metadata).front(); };
+  EXPECT_EQ(rewards_of(options, nullptr).front(), "exact");
+  EXPECT_EQ(names({{"data_source", "gsm8k"}}), "exact");
+  EXPECT_EQ(names({{"data_source", "lcb"}}), "code");
+  EXPECT_EQ(names({{"data_source", "lcb"}, {"rm_type", "math"}}), "math");
+  EXPECT_EQ(names({{"data_source", 3}, {"rm_type", nullptr}}), "exact");
+}
+
+TEST(RoutedReward, EachProblemGoesToItsRewardAndComesBackInOrder) {
+  int sum = 0, code = 0;
+  std::map<std::string, std::shared_ptr<Reward>> named;
+  named["code"] = std::make_shared<Fixed>(RewardResult{.value = 3}, code);
+  RoutedReward reward(std::make_unique<Fixed>(RewardResult{.value = 1}, sum), std::move(named),
+                      {.types = {"exact"}, .by_source = {{"lcb", "code"}}});
+  const Json lcb = {{"data_source", "lcb"}}, other = {{"rm_type", "other"}};
+  std::vector<RewardRequest> requests(4);
+  requests[1].metadata = requests[3].metadata = &lcb;
+  std::vector<double> values;
+  for (const RewardResult& result : reward.score(requests)) values.push_back(result.value);
+  EXPECT_EQ(values, (std::vector<double>{1, 3, 1, 3}));
+  EXPECT_EQ(sum, 2);
+  EXPECT_EQ(code, 2);
+  requests[0].metadata = &other;
+  expect_contains(error_of([&] { reward.score(requests); }), "'rm_type' is 'other'");
+}
+
+TEST(RoutedReward, AValueThatIsNotFiniteIsNone) {
+  for (const double value : {std::nan(""), HUGE_VAL, -HUGE_VAL}) {
+    int asked = 0;
+    RoutedReward reward(std::make_unique<Fixed>(RewardResult{.value = value}, asked), {}, {});
+    const RewardRequest request{.prompt = "p"};
+    expect_contains(reward.score({&request, 1}).front().failure, "not a finite number");
+  }
 }
 
 TEST(CombinedReward, AddsUpAndKeepsTheFirstFailureWithItsName) {

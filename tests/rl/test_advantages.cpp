@@ -61,6 +61,16 @@ TEST(GroupAdvantages, SumToZeroAndDoNotDependOnShift) {
 
 TEST(GroupAdvantages, EmptyBatchGivesNothing) { EXPECT_TRUE(group_advantages({}, 4).empty()); }
 
+TEST(TrainableSamples, NeedARewardAndAnotherOfTheirGroupThatHasOne) {
+  const float none = std::numeric_limits<float>::quiet_NaN();
+  const std::vector<float> rewards = {1, none, 0, none, none, 1, none, none, none, 2, 2, 2};
+  EXPECT_EQ(trainable_samples(rewards, 3), (std::vector<bool>{1, 0, 1, 0, 0, 0, 0, 0, 0, 1, 1, 1}));
+  EXPECT_EQ(trainable_samples(std::vector<float>{1, none}, 1), (std::vector<bool>{1, 0}));
+  EXPECT_TRUE(trainable_samples({}, 4).empty());
+  EXPECT_THROW(trainable_samples(rewards, 5), Error);
+  EXPECT_THROW(trainable_samples(rewards, 0), Error);
+}
+
 TEST(GroupAdvantages, NamesWhatIsWrong) {
   expect_error([] { group_advantages(std::vector<float>{1, 2, 3}, 2); }, "multiple of the group");
   expect_error([] { group_advantages(std::vector<float>{1, kInf}, 2); }, "sample 1 has reward inf");

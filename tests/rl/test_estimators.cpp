@@ -104,5 +104,13 @@ TEST(WilsonInterval, RejectsImpossibleCounts) {
   expect_error([] { wilson_interval(3, 2); }, "3 successes in 2 trials");
 }
 
+TEST(PassAtK, ProblemsWithFewerSamplesThanKAreLeftOut) {
+  const std::vector<int64_t> correct = {1, 1, 0}, n = {2, 1, 0};
+  EXPECT_DOUBLE_EQ(pass_at_k(correct, n, 1).mean, .75);
+  EXPECT_DOUBLE_EQ(pass_at_k(correct, n, 2).mean, 1);
+  EXPECT_TRUE(std::isnan(pass_at_k(correct, n, 3).mean));
+  EXPECT_THROW(pass_at_k(correct, std::vector<int64_t>{1}, 1), Error);
+}
+
 }  // namespace
 }  // namespace quads

@@ -16,6 +16,12 @@ Problem problem(const std::string& prompt, const std::string& label, int64_t ind
   return {index, prompt, label};
 }
 
+double reward_of(const Problem& problem, std::string_view response) {
+  const RewardRequest request{
+      .prompt = problem.prompt, .response = response, .label = problem.label};
+  return MultiplyReward().score({&request, 1}).front().value;
+}
+
 std::pair<uint64_t, uint64_t> factors(const Problem& problem) {
   const size_t times = problem.prompt.find('*');
   return {std::stoull(problem.prompt.substr(0, times)),
@@ -43,12 +49,12 @@ TEST(Multiply, RewardIsForTheExactFinalAnswer) {
   const MultiplyTask task({});
   const Problem p = problem("37*84=", "3108");
   for (const char* right : {"3108$", "37*4+37*80=148+2960=3108$", "=3108$", "wrong=3108$"}) {
-    EXPECT_EQ(task.reward(p, right), 1.0) << right;
+    EXPECT_EQ(reward_of(p, right), 1.0) << right;
   }
   for (const char* wrong :
        {"", "$", "3108", "=3108", "3109$", "03108$", "3108=$", "3108$=", "$3108$", "3108$$",
         " 3108$", "3108 $", "148+2960$", "=3108=310$", "3108$ "}) {
-    EXPECT_EQ(task.reward(p, wrong), 0.0) << wrong;
+    EXPECT_EQ(reward_of(p, wrong), 0.0) << wrong;
   }
 }
 
@@ -58,7 +64,7 @@ TEST(Multiply, SolutionsWithoutNoiseAreRewarded) {
     for (int64_t i = 0; i < 50; ++i) {
       const Problem p = task.train_problem(5, i);
       EXPECT_EQ(p.prompt.size(), static_cast<size_t>(first + second + 2));
-      EXPECT_EQ(task.reward(p, *task.solution(p, 5)), 1.0) << p.prompt;
+      EXPECT_EQ(reward_of(p, *task.solution(p, 5)), 1.0) << p.prompt;
     }
   }
 }
@@ -70,7 +76,7 @@ TEST(Multiply, NoiseLeavesTheExpectedShareRight) {
     int right = 0;
     for (int64_t i = 0; i < kProblems; ++i) {
       const Problem p = task.train_problem(1, i);
-      right += task.reward(p, *task.solution(p, 1)) == 1.0 ? 1 : 0;
+      right += reward_of(p, *task.solution(p, 1)) == 1.0 ? 1 : 0;
     }
     // Errors that cancel add a little: e.g. +10 and -10.
     EXPECT_NEAR(static_cast<double>(right) / kProblems, expected, 0.025) << digits;
@@ -196,7 +202,7 @@ TEST(Multiply, OptionsAreChecked) {
   EXPECT_THROW(make_task("multiply", {{"noise", "much"}}), Error);
   EXPECT_THROW(make_task("multiply", {{"digits", 2}}), Error);
   EXPECT_THROW(make_task("divide", Json::object()), Error);
-  EXPECT_EQ(task_names(), (std::vector<std::string>{"jsonl", "multiply"}));
+  EXPECT_EQ(task_names(), (std::vector<std::string>{"multiply"}));
 }
 
 }  // namespace

@@ -1,0 +1,172 @@
+#include "cli/task_options.h"
+
+#include <cstdio>
+
+#include "base/error.h"
+#include "io/json.h"
+
+namespace quads::cli {
+namespace {
+
+void list_skipped(const SkippedLines& skipped) {
+  if (skipped.bad + skipped.too_long == 0) return;
+  std::string text = fmt::format("left out {} malformed lines and {} with too long a prompt:\n",
+                                 skipped.bad, skipped.too_long);
+  for (const std::string& message : skipped.first) text += "  " + message + "\n";
+  const auto listed = std::ssize(skipped.first);
+  if (const int64_t more = skipped.bad + skipped.too_long - listed; more > 0) {
+    text += fmt::format("  and {} more\n", more);
+  }
+  std::fputs(text.c_str(), stderr);
+}
+
+}  // namespace
+
+void BuiltInTaskOptions::add(CLI::App* command) {
+  command->add_option("--task", name, "built-in task: " + task_help())->capture_default_str();
+  command->add_option("--task-option", options, "option of the task, KEY=VALUE; repeatable");
+}
+
+std::unique_ptr<Task> BuiltInTaskOptions::make() const {
+  Json json = Json::object();
+  for (const std::string& option : options) {
+    const size_t equals = option.find('=');
+    require(equals != std::string::npos && equals > 0, "--task-option '{}': KEY=VALUE is expected",
+            option);
+    const std::string key = option.substr(0, equals), text = option.substr(equals + 1);
+    require(!json.contains(key), "--task-option {} is given twice", key);
+    const Json value = Json::parse(text, nullptr, false);
+    json[key] = value.is_discarded() || value.is_structured() ? Json(text) : value;
+  }
+  return make_task(name, json);
+}
+
+void RewardFlags::add(CLI::App* command) {
+  command
+      ->add_option("--rm-type", options.types,
+                   fmt::format("what scores problems from files: {}; several are added up",
+                               fmt::join(reward_types(), ", ")))
+      ->capture_default_str()
+      ->delimiter(',');
+  command->add_option("--rm-weights", options.weights, "weights of several --rm-type; else 1 each")
+      ->delimiter(',');
+  command
+      ->add_option("--rm-by-source", by_source,
+                   "SOURCE=NAME: the --rm-type of problems whose data_source is SOURCE; repeatable")
+      ->delimiter(',');
+  command->add_option("--rm-command", options.command, "program of --rm-type command");
+  command->add_option("--rm-python", options.python, "Python with math-verify, for --rm-type math")
+      ->capture_default_str();
+  command->add_option("--rm-workers", options.workers, "processes that score; 0: one a core")
+      ->capture_default_str()
+      ->check(CLI::Range(0, 1024));
+  command->add_option("--rm-timeout", options.timeout_s, "seconds for scoring one response")
+      ->capture_default_str()
+      ->check(CLI::PositiveNumber);
+}
+
+RewardOptions RewardFlags::parsed() const {
+  RewardOptions result = options;
+  for (const std::string& entry : by_source) {
+    const size_t equals = entry.rfind('=');
+    if (equals == std::string::npos || equals == 0 || equals + 1 == entry.size()) {
+      throw CLI::ValidationError("--rm-by-source",
+                                 fmt::format("'{}': SOURCE=NAME is expected", entry));
+    }
+    result.by_source[entry.substr(0, equals)] = entry.substr(equals + 1);
+  }
+  return result;
+}
+
+RewardOptions RewardFlags::parsed_for(const LoadedModel& model) const {
+  RewardOptions result = parsed();
+  result.cancel = &stop_requested();
+  if (model.tokenizer) {
+    for (const int32_t& token : model.stop_tokens) {
+      result.stops.push_back(model.tokenizer->decode(std::span(&token, 1)));
+    }
+  }
+  return result;
+}
+
+void TaskOptions::add(CLI::App* command) {
+  built_in.add(command);
+  command->add_option("--prompt-data", prompt_data,
+                      "JSONL with problems instead of a built-in task");
+  command->add_option("--eval-data", eval_data, "the same, to evaluate on");
+  add_format(command);
+  command
+      ->add_flag("--rollout-shuffle,!--no-rollout-shuffle", data.shuffle,
+                 "go through the training file in a new random order each time")
+      ->default_str("true");
+  rewards.add(command);
+}
+
+void TaskOptions::add_format(CLI::App* command) {
+  ProblemFormat& format = data.format;
+  command->add_option("--input-key", format.input_key,
+                      "field of the prompt: a.b is b in a; else prompt, problem, question or "
+                      "question_content");
+  command->add_option("--label-key", format.label_key,
+                      "field of the right answer; else label, reward_model.ground_truth or answer");
+  command->add_option("--metadata-key", format.metadata_key,
+                      "field of what the reward sees too; else metadata or extra_info");
+  command->add_option("--prompt-template", format.prompt_template,
+                      "text around prompts that are texts, with {prompt} in it");
+  command->add_flag("--apply-chat-template", format.apply_chat_template,
+                    "render prompts, texts or lists of messages, for a chat model");
+  command
+      ->add_option("--chat-template", chat_template,
+                   "chatml, as Qwen3 has it; scripts/render_prompts.py renders others")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"chatml"}));
+  command
+      ->add_flag("--enable-thinking,!--no-enable-thinking", format.enable_thinking,
+                 "without it, chatml starts the answer with an empty thought")
+      ->default_str("true");
+  command->add_option("--on-bad-data", on_bad_data, "error, or skip: malformed lines are left out")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"error", "skip"}));
+  command
+      ->add_option("--rollout-max-prompt-len", data.max_prompt_tokens,
+                   "problems with longer prompts are left out, tokens; 0: none")
+      ->capture_default_str()
+      ->check(CLI::NonNegativeNumber);
+}
+
+std::unique_ptr<Task> TaskOptions::make(const LoadedModel& model) const {
+  if (!from_files()) return built_in.make();
+  JsonlOptions options = data;
+  options.train = prompt_data;
+  options.eval = eval_data;
+  options.skip_bad_data = on_bad_data == "skip";
+  options.format.needs_label = [reward = rewards.parsed()](const Json* metadata) {
+    for (const std::string& type : rewards_of(reward, metadata)) {
+      if (needs_label(type)) return true;
+    }
+    return false;
+  };
+  if (model.tokenizer) {
+    options.count_tokens = [&model](std::string_view text) {
+      return std::ssize(model.tokenizer->encode(text));
+    };
+  }
+  auto task = std::make_unique<JsonlTask>(options);
+  list_skipped(task->skipped());
+  return task;
+}
+
+std::unique_ptr<Reward> TaskOptions::make_reward(const Task& task, const LoadedModel& model) const {
+  if (std::unique_ptr<Reward> own = task.reward()) {
+    const RewardOptions defaults;
+    require(rewards.options.types == defaults.types,
+            "--rm-type {}: task {} has its own reward; it is for --prompt-data",
+            fmt::join(rewards.options.types, ","), built_in.name);
+    return own;
+  }
+  RewardOptions options = rewards.parsed_for(model);
+  options.by_problem = task.reward_types();
+  return quads::make_reward(options);
+}
+
+}  // namespace quads::cli

@@ -1,0 +1,144 @@
+"""Training and evaluating on data files: forms, rewards, what is left out, resuming in mid-pass."""
+
+import json
+
+import pytest
+
+# The base knows one-digit products only.
+TRAIN = [{"prompt": f"{a}*{b}=", "label": f"{a * b}"} for a in (2, 3, 4) for b in (2, 5, 7)]
+EVAL = [{"prompt": f"{a}*6=", "label": f"{a * 6}"} for a in (2, 3, 4)]
+
+
+def write_lines(path, lines):
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return path
+
+
+def read_lines(path):
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+@pytest.fixture
+def files(tmp_path):
+    return write_lines(tmp_path / "train.jsonl", TRAIN), write_lines(tmp_path / "eval.jsonl", EVAL)
+
+
+def train(quads, base, out, *more, status=0, recipe="quads", num_rollout=2):
+    return quads(
+        "train", "--load", base, "--out", out, "--recipe", recipe, "--num-rollout", num_rollout,
+        "--rollout-batch-size", 2, "--n-samples-per-prompt", 2, "--rollout-max-response-len", 4,
+        "--rollout-max-context-len", 32, "--lr", 1e-3, "--log-samples", 2, "--threads", 1, *more, status=status,
+    )  # fmt: skip
+
+
+def test_verls_form_and_named_fields_give_the_same_run(quads, base, files, tmp_path):
+    verl = write_lines(
+        tmp_path / "verl.jsonl",
+        [
+            {"prompt": line["prompt"], "reward_model": {"ground_truth": line["label"]}, "data_source": "x"}
+            for line in TRAIN
+        ],
+    )
+    other = write_lines(
+        tmp_path / "other.jsonl", [{"in": {"text": line["prompt"]}, "out": line["label"]} for line in TRAIN]
+    )
+    runs = []
+    for data, flags in (
+        (files[0], []),
+        (verl, []),
+        (other, ["--input-key", "in.text", "--label-key", "out"]),
+    ):
+        out = tmp_path / f"run{len(runs)}"
+        train(quads, base, out, "--prompt-data", data, *flags)
+        runs.append((out / "samples.jsonl").read_text())
+    assert runs[0] == runs[1] == runs[2]
+    assert {line["prompt"] for line in read_lines(tmp_path / "run0" / "samples.jsonl")} <= {
+        line["prompt"] for line in TRAIN
+    }
+
+
+def test_a_run_resumes_in_mid_pass_and_goes_through_the_whole_file(quads, base, files, tmp_path):
+    # 9 problems, 2 a step: a pass ends in the middle of the fifth step.
+    data = ["--prompt-data", files[0], "--eval-data", files[1], "--save-interval", 1]
+    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    train(quads, base, whole, *data, num_rollout=6)
+    train(quads, base, parts, *data, num_rollout=3)
+    train(quads, base, parts, *data, "--resume", num_rollout=6)
+    samples = (whole / "samples.jsonl").read_text()
+    assert (parts / "samples.jsonl").read_text() == samples
+    prompts = [json.loads(line)["prompt"] for line in samples.splitlines()]
+    assert sorted(prompts[:9]) == sorted(line["prompt"] for line in TRAIN)
+    last = read_lines(parts / "metrics.jsonl")[-1]
+    assert last["eval/problems"] == 3 and 0 <= last["eval/pass@1"] <= 1
+
+
+def test_the_files_order_is_kept_on_request(quads, base, files, tmp_path):
+    out = tmp_path / "run"
+    train(quads, base, out, "--prompt-data", files[0], "--no-rollout-shuffle")
+    prompts = [line["prompt"] for line in read_lines(out / "samples.jsonl")]
+    assert prompts == [line["prompt"] for line in TRAIN[:4]]
+    assert "rollout-shuffle = false" in (out / "config.toml").read_text()
+    again = tmp_path / "again"
+    quads("train", "--config", out / "config.toml", "--out", again)
+    assert (again / "samples.jsonl").read_text() == (out / "samples.jsonl").read_text()
+
+
+def test_bad_lines_end_the_run_or_are_left_out_and_counted(quads, base, tmp_path):
+    data = tmp_path / "train.jsonl"
+    write_lines(data, TRAIN)
+    data.write_text(data.read_text() + '{"prompt": "2*\n' + '{"prompt": "2*2="}\n')
+    error = train(quads, base, tmp_path / "a", "--prompt-data", data, status=1).stderr
+    assert f"{data}:10: not valid JSON" in error and error.count("\n") == 1
+    result = train(quads, base, tmp_path / "b", "--prompt-data", data, "--on-bad-data", "skip")
+    assert "left out 2 malformed lines" in result.stderr
+    assert f"{data}:11: key 'label' is missing" in result.stderr
+    assert all(row["data/skipped"] == 2 for row in read_lines(tmp_path / "b" / "metrics.jsonl"))
+    result = train(
+        quads, base, tmp_path / "c", "--prompt-data", data, "--on-bad-data", "skip",
+        "--rollout-max-prompt-len", 3, status=1,
+    )  # fmt: skip
+    assert "the prompt has 4 tokens, more than 3" in result.stderr
+
+
+def test_messages_without_a_template_are_an_error(quads, base, tmp_path):
+    data = write_lines(
+        tmp_path / "chat.jsonl", [{"prompt": [{"role": "user", "content": "2*2="}], "label": "4"}]
+    )
+    error = train(quads, base, tmp_path / "a", "--prompt-data", data, status=1).stderr
+    assert f"{data}:1: 'prompt' is a list of messages" in error and "--apply-chat-template" in error
+
+
+def test_reward_options_are_checked(quads, base, files, tmp_path):
+    def error(*flags, status=1):
+        return train(quads, base, tmp_path / "a", "--prompt-data", files[0], *flags, status=status).stderr
+
+    assert "unknown reward 'exakt'" in error("--rm-type", "exakt")
+    assert "2 weights for 1 rewards" in error("--rm-weights", ".7,.3")
+    assert "SOURCE=NAME is expected" in error("--rm-by-source", "gsm8k", status=2)
+    lines = write_lines(tmp_path / "x.jsonl", [TRAIN[0] | {"metadata": {"rm_type": "f1"}}])
+    unknown = train(quads, base, tmp_path / "a", "--prompt-data", lines, status=1).stderr
+    assert f"{lines}:1: " in unknown and "unknown reward 'f1'" in unknown
+    own = train(quads, base, tmp_path / "a", "--rm-type", "code", status=1).stderr
+    assert "task multiply has its own reward" in own
+    alone = train(quads, base, tmp_path / "a", "--eval-data", files[1], status=1).stderr
+    assert "nothing to train on" in alone
+
+
+def test_eval_votes_and_counts(quads, base, files, tmp_path):
+    out, report = tmp_path / "by_problem.jsonl", tmp_path / "eval.json"
+    quads(
+        "eval", "--model", base, "--eval-data", files[1], "--n-samples-per-prompt", 8, "--k", "1,4",
+        "--max-response-len", 4, "--precision", "bf16,nvfp4", "--out", out, "--json", report,
+    )  # fmt: skip
+    for evaluation in json.loads(report.read_text())["evaluations"]:
+        assert set(evaluation["maj@k"]) == {"4", "8"} and evaluation["failed"] == 0
+        lines = [x for x in read_lines(out) if x["precision"] == evaluation["precision"]]
+        values = []
+        for line in lines:
+            counts = {}
+            for answer, reward in zip(line["answers"], line["rewards"]):
+                counts.setdefault(answer, [0, reward])[0] += 1
+            most = max(count for count, _ in counts.values())
+            best = [reward for count, reward in counts.values() if count == most]
+            values.append(sum(best) / len(best))
+        assert evaluation["maj@k"]["8"]["mean"] == pytest.approx(sum(values) / len(values))
