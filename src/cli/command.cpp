@@ -256,11 +256,14 @@ Rac RacOptions::make(double default_ratio) const {
           .scale_floor = scale_floor};
 }
 
-LoadedModel load_model(const std::filesystem::path& directory, bool require_tokenizer) {
+LoadedModel load_model(const std::filesystem::path& directory, bool require_tokenizer,
+                       StoredCodes codes) {
   LoadedModel model;
   require(std::filesystem::is_directory(directory), "{}: there is no such model directory",
           directory.string());
-  model.parameters = std::make_unique<Parameters>(load_parameters(directory));
+  LoadedWeights weights = load_weights(directory, codes);
+  model.parameters = std::make_unique<Parameters>(std::move(weights.parameters));
+  model.stored = std::move(weights.stored);
   if (require_tokenizer || std::filesystem::exists(directory / "tokenizer.json")) {
     model.tokenizer = quads::load_tokenizer(directory);
     require(model.tokenizer->vocab_size() <= model.parameters->config().vocab_size,

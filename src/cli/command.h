@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "checkpoints/load_weights.h"
 #include "kernels/cpu/context.h"
 #include "model/parameters.h"
 #include "model/precision.h"
@@ -22,6 +23,7 @@ void add_eval(CLI::App& app);
 void add_compare(CLI::App& app);
 void add_rollout(CLI::App& app);
 void add_diagnose(CLI::App& app);
+void add_quantize(CLI::App& app);
 void add_report(CLI::App& app);
 void add_bench(CLI::App& app);
 void add_info(CLI::App& app);
@@ -69,11 +71,13 @@ struct RacOptions {
 
 /// A model directory's parameters, tokenizer and stop tokens.
 struct LoadedModel {
-  std::unique_ptr<Parameters> parameters;
+  std::unique_ptr<Parameters> parameters;       // dequantised, where the checkpoint is quantised
+  std::shared_ptr<const StoredWeights> stored;  // its codes, if they were asked for
   std::unique_ptr<Tokenizer> tokenizer;  // null if the directory has none and it is not required
   std::vector<int32_t> stop_tokens;      // from generation_config.json, else config.json
 };
-LoadedModel load_model(const std::filesystem::path& directory, bool require_tokenizer = true);
+LoadedModel load_model(const std::filesystem::path& directory, bool require_tokenizer = true,
+                       StoredCodes codes = StoredCodes::kDrop);
 
 /// Set by SIGINT and SIGTERM from the first call on; a second signal ends the program at once.
 const std::atomic<bool>& stop_requested();

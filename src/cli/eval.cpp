@@ -49,7 +49,7 @@ void run(const CLI::App& command, const Options& o) {
   if (!o.out.empty()) require_writable_target(o.out);
   o.json.require_writable();
   const std::vector<NamedPrecision> precisions = o.precisions.make();
-  const LoadedModel model = load_model(o.model);
+  const LoadedModel model = load_model(o.model, true, o.generation.stored_codes());
   const TaskOptions task_options = with_benchmark(o.task, command, o.benchmark);
   const std::unique_ptr<Task> task = task_options.make(model);
   const std::unique_ptr<Reward> reward = task_options.make_reward(*task, model);
@@ -66,9 +66,9 @@ void run(const CLI::App& command, const Options& o) {
   std::vector<Evaluation> evaluations;
   for (const NamedPrecision& precision : precisions) {
     GenerateOptions options = o.generation.make(model.stop_tokens);
-    const auto generator = make_generator(
-        *runtime, *model.parameters, precision, o.precisions, o.generation, set.requests,
-        context_of(set.requests, options.max_new_tokens), options, masks);
+    const auto generator =
+        make_generator(*runtime, model, precision, o.precisions, o.generation, set.requests,
+                       context_of(set.requests, options.max_new_tokens), options, masks);
     Progress progress({.label = precision.name,
                        .unit = "sample",
                        .total = std::ssize(set.problems) * o.n_samples,

@@ -75,6 +75,9 @@ void GenerationOptions::add(CLI::App* command) {
       ->capture_default_str()
       ->check(CLI::PositiveNumber);
   add_kv_memory(command, kv_memory);
+  command->add_flag("--weights-as-stored", weights_as_stored,
+                    "NVFP4 checkpoints: multiply with the file's own codes and scales instead of "
+                    "quantising its dequantised weights again");
 }
 
 GenerateOptions GenerationOptions::make(std::vector<int32_t> stop_tokens) const {
@@ -87,19 +90,25 @@ GenerateOptions GenerationOptions::make(std::vector<int32_t> stop_tokens) const 
   return options;
 }
 
-std::unique_ptr<Generator> make_generator(
-    kernels::CpuRuntime& runtime, const Parameters& parameters, const NamedPrecision& precision,
-    const PrecisionOptions& precisions, const GenerationOptions& generation,
-    std::span<const Request> requests, int64_t max_context, const GenerateOptions& options,
-    const std::optional<RacMasks>& checkpoint_masks) {
+std::unique_ptr<Generator> make_generator(kernels::CpuRuntime& runtime, const LoadedModel& model,
+                                          const NamedPrecision& precision,
+                                          const PrecisionOptions& precisions,
+                                          const GenerationOptions& generation,
+                                          std::span<const Request> requests, int64_t max_context,
+                                          const GenerateOptions& options,
+                                          const std::optional<RacMasks>& checkpoint_masks) {
+  const Parameters& parameters = *model.parameters;
   if (!precision.precision) {
+    require(!model.stored, "--weights-as-stored: precision {} multiplies with no NVFP4 weights",
+            precision.name);
     return std::make_unique<ReferenceGenerator>(runtime, parameters, max_context);
   }
   GeneratorOptions engine{.precision = *precision.precision,
                           .scope = precisions.scope_of(*precision.precision, parameters.config()),
                           .max_running = generation.max_running,
                           .max_context = max_context,
-                          .kv_memory_bytes = generation.kv_memory};
+                          .kv_memory_bytes = generation.kv_memory,
+                          .stored = model.stored.get()};
   const bool samples_masks = engine.precision.rac.ratio > 0 && engine.precision.rac.ratio < 1;
   if (samples_masks) engine.masks = checkpoint_masks;
   constexpr size_t kCalibrationPrompts = 64;

@@ -28,7 +28,8 @@ struct PrecisionOptions {
   QuantizeScope scope_of(const Precision& precision, const ModelConfig& model) const;
 };
 
-/// --temperature, --top-p, --top-k, --max-response-len, --seed, --max-running, --kv-memory.
+/// --temperature, --top-p, --top-k, --max-response-len, --seed, --max-running, --kv-memory,
+/// --weights-as-stored.
 struct GenerationOptions {
   float temperature = 1.0F;
   float top_p = 1.0F;
@@ -37,19 +38,26 @@ struct GenerationOptions {
   uint64_t seed = 1;
   int64_t max_running = 512;
   int64_t kv_memory = 0;  // bytes
+  bool weights_as_stored = false;
 
   void add(CLI::App* command);
   GenerateOptions make(std::vector<int32_t> stop_tokens) const;
+  /// For load_model.
+  StoredCodes stored_codes() const {
+    return weights_as_stored ? StoredCodes::kKeep : StoredCodes::kDrop;
+  }
 };
 
-/// The generator for a precision; where it compensates, its masks are made by sampling the first
-/// prompts of `requests` once each, as `options` says, or those of a checkpoint that fit. No
-/// sequence is longer than `max_context`.
-std::unique_ptr<Generator> make_generator(
-    kernels::CpuRuntime& runtime, const Parameters& parameters, const NamedPrecision& precision,
-    const PrecisionOptions& precisions, const GenerationOptions& generation,
-    std::span<const Request> requests, int64_t max_context, const GenerateOptions& options,
-    const std::optional<RacMasks>& checkpoint_masks);
+/// The generator for a precision, with the checkpoint's own codes where the model has kept them;
+/// where it compensates, its masks are made by sampling the first prompts of `requests` once each,
+/// as `options` says, or those of a checkpoint that fit. No sequence is longer than `max_context`.
+std::unique_ptr<Generator> make_generator(kernels::CpuRuntime& runtime, const LoadedModel& model,
+                                          const NamedPrecision& precision,
+                                          const PrecisionOptions& precisions,
+                                          const GenerationOptions& generation,
+                                          std::span<const Request> requests, int64_t max_context,
+                                          const GenerateOptions& options,
+                                          const std::optional<RacMasks>& checkpoint_masks);
 
 /// The masks that quads train left in the checkpoint `model`, if it is one and has some.
 std::optional<RacMasks> checkpoint_masks(const std::filesystem::path& model,

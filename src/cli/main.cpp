@@ -42,6 +42,7 @@ int main(int argc, char** argv) {
   quads::cli::add_compare(app);
   quads::cli::add_rollout(app);
   quads::cli::add_diagnose(app);
+  quads::cli::add_quantize(app);
   quads::cli::add_report(app);
   quads::cli::add_bench(app);
   quads::cli::add_info(app);

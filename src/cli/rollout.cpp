@@ -86,7 +86,7 @@ void run(const Options& o) {
   if (precisions.size() != 1) {
     throw CLI::ValidationError("--precision", "one precision is expected");
   }
-  const LoadedModel model = load_model(o.model, false);
+  const LoadedModel model = load_model(o.model, false, o.generation.stored_codes());
   const Tokenizer* tokenizer = model.tokenizer.get();
   const std::vector<PromptLine> lines = read_prompts(o.prompts, tokenizer);
   for (const PromptLine& line : lines) {
@@ -114,8 +114,8 @@ void run(const Options& o) {
   GenerationOptions generation = o.generation;
   if (o.stream) generation.max_running = 1;  // one response after the other, readable
   const auto generator =
-      make_generator(*runtime, *model.parameters, precisions[0], o.precisions, generation, prompts,
-                     max_context, options, checkpoint_masks(o.model, *model.parameters));
+      make_generator(*runtime, model, precisions[0], o.precisions, generation, prompts, max_context,
+                     options, checkpoint_masks(o.model, *model.parameters));
 
   AtomicFile out(o.out);
   std::vector<const PromptLine*> finished_lines;

@@ -4,18 +4,10 @@
 #include <cmath>
 
 #include "diagnose/trainer_logprobs.h"
-#include "model/cpu_blocks.h"
+#include "model/projection_walk.h"
 
 namespace quads {
 namespace {
-
-using kernels::AttentionBlock;
-using kernels::AttentionRows;
-using kernels::CpuContext;
-using kernels::MoeBlock;
-using kernels::Operand;
-using kernels::PackedMatrix;
-using kernels::QuantizeSpec;
 
 constexpr const char* kProjections[kSites] = {"qkv", "out", "gate_up", "down", "shared_down"};
 
@@ -25,51 +17,22 @@ struct Accumulator {
   std::vector<double> difference;  // one a candidate
 };
 
-// One linear layer of a model; expert number `experts` is the shared one.
-struct Linear {
-  const QuantizeSpec* input;
-  const PackedMatrix* weight;
-};
-
-Linear linear_at(const PackedModel& model, int64_t layer, Site site, int64_t expert) {
-  switch (site) {
-    case Site::kAttentionIn:
-      return {&model.attention(layer).qkv.input, &model.attention(layer).qkv.weight};
-    case Site::kAttentionOut:
-      return {&model.attention(layer).out.input, &model.attention(layer).out.weight};
-    case Site::kFfnIn:
-      return {expert == model.ffn(layer).experts ? &model.ffn(layer).shared_gate_up_input
-                                                 : &model.ffn(layer).gate_up_input,
-              &model.ffn(layer).gate_up[expert]};
-    case Site::kFfnMid:
-      return {&model.ffn(layer).down_input, &model.ffn(layer).down[expert]};
-    case Site::kSharedMid:
-      break;
-  }
-  return {&model.ffn(layer).shared_down_input, &model.ffn(layer).down[expert]};
-}
-
 class Measurement {
  public:
-  Measurement(const CpuContext& context, PackedModel& reference,
+  Measurement(const kernels::CpuContext& context, PackedModel& reference,
               std::span<const PackedModel* const> candidates)
       : context_(context),
         reference_(reference),
         candidates_(candidates),
-        blocks_(context, reference),
         sums_(static_cast<size_t>(reference.num_layers() * kSites)) {
     for (Accumulator& sum : sums_) sum.difference.assign(candidates.size(), 0.0);
   }
 
   void add(const RowBatch& batch) {
-    std::vector<float> x(static_cast<size_t>(batch.rows * blocks_.hidden()));
-    blocks_.embed(batch, x.data());
-    for (int64_t layer = 0; layer < reference_.num_layers(); ++layer) {
-      add_attention(layer, batch, x);
-      blocks_.attention_forward(layer, batch, x.data(), x.data());
-      add_ffn(layer, batch.rows, x);
-      blocks_.ffn_forward(layer, batch, x.data(), x.data());
-    }
+    walk_projections(
+        context_, reference_, batch,
+        [this](int64_t layer, Site site) { return measured(layer, site); },
+        [this](const Projection& p, const std::vector<float>& y) { compare(p, y); });
   }
 
   std::vector<ProjectionError> result() const {
@@ -95,43 +58,17 @@ class Measurement {
                                [&](const PackedModel* m) { return m->quantised(layer, site); });
   }
 
-  // h = RMSNorm(x) as BF16.
-  std::vector<Bf16> normalised(const std::vector<float>& x, int64_t rows, const Bf16* weight,
-                               float eps) const {
-    const int64_t hidden = blocks_.hidden();
-    std::vector<Bf16> h(x.size());
-    context_.rows().rmsnorm(x.data(), hidden, rows, hidden, weight, eps, 1.0F, h.data(), hidden,
-                            nullptr);
-    return h;
-  }
-
-  std::vector<float> multiply(const Linear& linear, const Bf16* x, int64_t rows) const {
-    Arena& arena = context_.arena();
-    const ArenaScope scope(arena);
-    const int64_t k = linear.weight->k, n = linear.weight->n;
-    const Operand operand = kernels::quantize(context_, *linear.input, x, k, rows, nullptr, nullptr,
-                                              "diagnosis", arena);
-    std::vector<float> y(static_cast<size_t>(rows * n));
-    kernels::linear(context_, operand, rows, *linear.weight, y.data(), n);
-    return y;
-  }
-
-  // Compares one projection on rows x, and returns the reference's output.
-  std::vector<float> compare(int64_t layer, Site site, int64_t expert, const Bf16* x,
-                             int64_t rows) {
-    const std::vector<float> y = multiply(linear_at(reference_, layer, site, expert), x, rows);
-    if (!measured(layer, site)) return y;
-    Accumulator& sum = sums_[static_cast<size_t>(layer * kSites + static_cast<int64_t>(site))];
+  void compare(const Projection& projection, const std::vector<float>& y) {
+    Accumulator& sum = sums_[static_cast<size_t>(projection.layer * kSites +
+                                                 static_cast<int64_t>(projection.site))];
     for (float v : y) sum.reference += double{v} * v;
     for (size_t c = 0; c < candidates_.size(); ++c) {
-      const std::vector<float> q =
-          multiply(linear_at(*candidates_[c], layer, site, expert), x, rows);
+      const std::vector<float> q = multiply(context_, *candidates_[c], projection);
       for (size_t i = 0; i < y.size(); ++i) {
         const double d = double{q[i]} - y[i];
         sum.difference[c] += d * d;
       }
     }
-    return y;
   }
 
   void add_attention(int64_t layer, const RowBatch& batch, const std::vector<float>& x) {
@@ -225,16 +162,16 @@ class Measurement {
     return ids;
   }
 
-  CpuContext context_;
+  kernels::CpuContext context_;
   PackedModel& reference_;
   std::span<const PackedModel* const> candidates_;
-  CpuBlocks blocks_;
   std::vector<Accumulator> sums_;  // [layers * kSites]
 };
 
 }  // namespace
 
-std::vector<ProjectionError> projection_errors(const CpuContext& context, PackedModel& reference,
+std::vector<ProjectionError> projection_errors(const kernels::CpuContext& context,
+                                               PackedModel& reference,
                                                std::span<const PackedModel* const> candidates,
                                                std::span<const Sample> samples) {
   constexpr int64_t kMaxRows = 1024;

@@ -11,8 +11,10 @@ EngineGenerator::EngineGenerator(kernels::CpuRuntime& runtime, const Parameters&
                                  const GeneratorOptions& options,
                                  std::span<const Request> calibration,
                                  const GenerateOptions& sampling)
-    : model_(parameters,
-             {.precision = options.precision, .scope = options.scope, .share = options.share}),
+    : model_(parameters, {.precision = options.precision,
+                          .scope = options.scope,
+                          .share = options.share,
+                          .stored = options.stored}),
       engine_(runtime, model_,
               {.max_running = options.max_running,
                .max_context = options.max_context,

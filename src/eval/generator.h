@@ -44,8 +44,9 @@ struct GeneratorOptions {
   int64_t max_running = 512;  // sequences decoded at once
   int64_t max_context = 0;    // positions of the longest prompt with its response
   int64_t kv_memory_bytes = int64_t{64} << 20;
-  const PackedModel* share = nullptr;  // as in PackedModel::Options
-  std::optional<RacMasks> masks = {};  // taken if they fit, instead of a calibration
+  const PackedModel* share = nullptr;     // as in PackedModel::Options
+  const StoredWeights* stored = nullptr;  // likewise
+  std::optional<RacMasks> masks = {};     // taken if they fit, instead of a calibration
 };
 
 /// A model packed under a precision, with an engine on it.

@@ -120,6 +120,42 @@ PackedModel::PackedModel(const Parameters& parameters, const Options& options)
   head_.norm = parameters.of(layout.final_norm);
   add_matrix(-1, -1, layout.head, &head_.weight, &head_transposed_,
              share ? &share->head_.weight : nullptr);
+  if (options.stored) require_stored();
+}
+
+void PackedModel::require_stored() const {
+  require(
+      options_.precision.weights == Format::kNvfp4,
+      "precision {} does not multiply with NVFP4 weights, so the checkpoint's cannot be used as "
+      "stored",
+      precision_name(options_.precision));
+  size_t used = 0;
+  for (const Packing& packing : packings_) {
+    const std::string& name = parameters_.layout().at(packing.parameter).name;
+    const bool quantised = packing.matrix->format == WeightFormat::kNvfp4;
+    const bool found = options_.stored->contains(packing.parameter);
+    require(found || !quantised,
+            "{} is to be multiplied as NVFP4, but the checkpoint stores it unquantised", name);
+    require(quantised || !found,
+            "the checkpoint stores {} as NVFP4, but it is not among the weights to be quantised "
+            "here",
+            name);
+    if (!found) continue;
+    ++used;
+    const StoredMatrix& stored = options_.stored->at(packing.parameter);
+    const PackedMatrix& m = *packing.matrix;
+    require(std::ssize(stored.codes) == m.n * m.k / 2 &&
+                std::ssize(stored.block_scales) == m.n * m.k / 16,
+            "{}: {} bytes of codes and {} scales are stored for [{}, {}]", name,
+            stored.codes.size(), stored.block_scales.size(), m.n, m.k);
+  }
+  require(used == options_.stored->size(), "{} stored weights are of no matrix of the model",
+          options_.stored->size() - used);
+}
+
+const StoredMatrix* PackedModel::stored(const Packing& packing) const {
+  const bool used = options_.stored && packing.matrix->format == WeightFormat::kNvfp4;
+  return used ? &options_.stored->at(packing.parameter) : nullptr;
 }
 
 bool PackedModel::quantised(int64_t layer, Site site) const {
@@ -260,6 +296,10 @@ kernels::QuantizeSpec PackedModel::make_spec(int64_t layer, Site site) const {
 }
 
 void PackedModel::find_scale(const kernels::CpuContext& context, const Packing& packing) {
+  if (const StoredMatrix* weights = stored(packing)) {
+    packing.matrix->alpha = weights->global_scale;
+    return;
+  }
   const Parameter& p = parameters_.layout().at(packing.parameter);
   const Bf16* values = parameters_.of(packing.parameter);
   const kernels::AmaxResult amax = context.gemm().amax(values, p.size());
@@ -276,15 +316,25 @@ void PackedModel::find_scale(const kernels::CpuContext& context, const Packing& 
 
 void PackedModel::pack_rows(const kernels::CpuContext& context, const Packing& packing,
                             int64_t begin, int64_t end) {
+  const int32_t* block_position = nullptr;
+  if (packing.site >= 0) {
+    const SiteOrder& order = orders_[static_cast<size_t>(packing.layer * kSites + packing.site)];
+    if (!order.block_position.empty()) block_position = order.block_position.data();
+  }
+  if (const StoredMatrix* weights = stored(packing)) {
+    kernels::pack_stored_nvfp4({.codes = weights->codes.data(),
+                                .block_scales = weights->block_scales.data(),
+                                .block_position = block_position,
+                                .out = packing.matrix,
+                                .n_begin = begin,
+                                .n_end = end});
+    return;
+  }
   kernels::PackArgs args;
   args.w = parameters_.of(packing.parameter);
   args.ldw = parameters_.layout().at(packing.parameter).cols;
   args.global_scale = packing.matrix->alpha;
-  args.block_position = nullptr;
-  if (packing.site >= 0) {
-    const SiteOrder& order = orders_[static_cast<size_t>(packing.layer * kSites + packing.site)];
-    if (!order.block_position.empty()) args.block_position = order.block_position.data();
-  }
+  args.block_position = block_position;
   args.out = packing.matrix;
   args.n_begin = begin;
   args.n_end = end;

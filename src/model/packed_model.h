@@ -12,6 +12,7 @@
 #include "kernels/rope.h"
 #include "model/parameters.h"
 #include "model/precision.h"
+#include "model/stored_weights.h"
 
 namespace quads {
 
@@ -25,6 +26,10 @@ class PackedModel {
     /// A model of the same parameters whose unquantised tensors serve here too, so that they are
     /// held once; it must be refreshed first and outlive this one. May be null.
     const PackedModel* share = nullptr;
+    /// NVFP4 weights that are packed as they are instead of being made from the parameters; exactly
+    /// the matrices that the precision quantises, or it is an error. The parameters then serve for
+    /// everything else. Must outlive this model. May be null.
+    const StoredWeights* stored = nullptr;
   };
 
   /// Allocates every buffer; addresses never change afterwards. `parameters` must outlive the
@@ -97,6 +102,9 @@ class PackedModel {
   void add_matrix(int64_t layer, int site, int64_t parameter, kernels::PackedMatrix* matrix,
                   kernels::PackedMatrix* transposed, const kernels::PackedMatrix* shared);
   kernels::QuantizeSpec make_spec(int64_t layer, Site site) const;
+  void require_stored() const;
+  /// The checkpoint's own weights for this matrix; null: they are made from the parameters.
+  const StoredMatrix* stored(const Packing& packing) const;
   void update_masks(const RacMasks& masks);
   /// Checks a matrix's values and sets its alpha. Error naming tensor, row and column.
   void find_scale(const kernels::CpuContext& context, const Packing& packing);

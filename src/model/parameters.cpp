@@ -3,23 +3,16 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
-#include <cstring>
 
 #include "base/error.h"
 #include "base/random.h"
 #include "io/safetensors_writer.h"
+#include "model/load_tensor.h"
 #include "model/tensor_map.h"
 #include "numerics/math.h"
 
 namespace quads {
 namespace {
-
-float half_to_float(uint16_t h) {
-  _Float16 value;
-  static_assert(sizeof(value) == sizeof(h));
-  std::memcpy(&value, &h, sizeof(h));
-  return static_cast<float>(value);
-}
 
 // Standard normal from two words: Box-Muller with this project's own log and cosine.
 float normal(uint32_t a, uint32_t b) {
@@ -30,62 +23,6 @@ float normal(uint32_t a, uint32_t b) {
 
 void require_tiles(const char* key, int64_t value) {
   require(value % 32 == 0, "config.json: {} is {}; the kernels need a multiple of 32", key, value);
-}
-
-// Element `index` of a tensor whose last extent is `cols`.
-void require_finite(float x, std::string_view tensor, int64_t index, int64_t cols) {
-  const bool fits = std::isfinite(x) && std::isfinite(to_float(to_bf16(x)));
-  require(fits, "tensor {} holds {} at row {}, column {}", tensor, x, index / cols, index % cols);
-}
-
-// Elements of a file's tensor as BF16, a piece at a time. Other types are rounded to BF16.
-void read_bf16(const TensorView& view, int64_t begin, int64_t count, Bf16* out) {
-  const std::byte* data = view.data + static_cast<size_t>(begin) * dtype_size(view.dtype);
-  const auto convert = [&](auto element, auto to_value) {  // files need not be aligned
-    for (int64_t i = 0; i < count; ++i) {
-      std::memcpy(&element, data + static_cast<size_t>(i) * sizeof(element), sizeof(element));
-      out[i] = to_bf16(to_value(element));
-    }
-  };
-  if (view.dtype == DType::kBF16) {
-    std::memcpy(out, data, static_cast<size_t>(count) * sizeof(Bf16));
-  } else if (view.dtype == DType::kF16) {
-    convert(uint16_t{}, half_to_float);
-  } else if (view.dtype == DType::kF32) {
-    convert(float{}, [](float x) { return x; });
-  } else {
-    fail("tensor {} is {}; weights are read as BF16, F16 or F32", view.name, describe(view));
-  }
-}
-
-// One file's tensor into the parameters.
-void load_tensor(const TensorView& view, TensorMap& map, Parameters& parameters) {
-  const TensorPlace& place = map.take(view.name, view.shape);
-  int64_t read = 0;
-  for (const TensorPiece& piece : place.pieces) {
-    const int64_t cols = parameters.layout().at(piece.parameter).cols;
-    const int64_t count = piece.rows * cols;
-    Bf16* out = parameters.values() + map.offset_of(piece);
-    read_bf16(view, read, count, out);
-    for (int64_t i = 0; i < count; ++i) {
-      require_finite(to_float(out[i]), view.name, read + i, view.shape.back());
-    }
-    read += count;
-  }
-}
-
-// The head of a model with tied embeddings, stored besides, must be the embedding.
-void require_tied(const TensorView& head, const Parameters& parameters) {
-  const ParameterLayout& layout = parameters.layout();
-  const Parameter& embedding = layout.at(layout.embedding);
-  bool equal = head.shape == embedding.part_shape(embedding.parts[0]);
-  std::vector<Bf16> row(static_cast<size_t>(embedding.cols));
-  for (int64_t r = 0; equal && r < embedding.rows; ++r) {
-    read_bf16(head, r * embedding.cols, embedding.cols, row.data());
-    equal = std::ranges::equal(
-        row, std::span(parameters.of(layout.embedding) + r * embedding.cols, row.size()));
-  }
-  require(equal, "tie_word_embeddings is true, but {} differs from {}", head.name, embedding.name);
 }
 
 }  // namespace
@@ -262,20 +199,24 @@ Parameters load_parameters(const std::filesystem::path& directory) {
   return parameters;
 }
 
+void Parameters::add_views(int64_t index, std::vector<TensorView>& views) const {
+  const Parameter& parameter = layout_.at(index);
+  for (const ParameterPart& part : parameter.parts) {
+    TensorView view;
+    view.name = part.name;
+    view.dtype = DType::kBF16;
+    view.shape = parameter.part_shape(part);
+    view.data = reinterpret_cast<const std::byte*>(of(index) + part.row_begin * parameter.cols);
+    view.nbytes = static_cast<size_t>(part.rows * parameter.cols) * sizeof(Bf16);
+    views.push_back(std::move(view));
+  }
+}
+
 void save_parameters(const Parameters& parameters, const std::filesystem::path& directory) {
   save_model_config(parameters.config(), directory);
   std::vector<TensorView> views;
-  for (const Parameter& parameter : parameters.layout().parameters) {
-    for (const ParameterPart& part : parameter.parts) {
-      TensorView view;
-      view.name = part.name;
-      view.dtype = DType::kBF16;
-      view.shape = parameter.part_shape(part);
-      view.data = reinterpret_cast<const std::byte*>(parameters.values() + parameter.offset +
-                                                     part.row_begin * parameter.cols);
-      view.nbytes = static_cast<size_t>(part.rows * parameter.cols) * sizeof(Bf16);
-      views.push_back(std::move(view));
-    }
+  for (int64_t i = 0; i < std::ssize(parameters.layout().parameters); ++i) {
+    parameters.add_views(i, views);
   }
   write_model_tensors(directory, views);
 }

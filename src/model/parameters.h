@@ -90,6 +90,9 @@ class Parameters {
     return index < 0 ? nullptr : values() + layout_.at(index).offset;
   }
 
+  /// Appends a view of each Hugging Face tensor of the parameter.
+  void add_views(int64_t index, std::vector<TensorView>& views) const;
+
   /// Fills with seeded Gaussian weights (standard deviation config.initializer_range; norms 1,
   /// biases 0);
   /// each element depends on its parameter and index alone.

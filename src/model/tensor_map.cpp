@@ -67,6 +67,11 @@ const TensorPlace& TensorMap::take(std::string_view name, std::span<const int64_
   return place;
 }
 
+const std::vector<int64_t>* TensorMap::shape(const std::string& name) const {
+  const auto found = places_.find(name);
+  return found == places_.end() ? nullptr : &found->second.shape;
+}
+
 void TensorMap::require_complete() const {
   for (size_t p = 0; p < taken_.size(); ++p) {
     for (size_t i = 0; i < taken_[p].size(); ++i) {

@@ -29,6 +29,8 @@ class TensorMap {
   /// Where the tensor belongs. Error, naming it, if it is unknown, of another shape, or holds what
   /// an earlier one held already.
   const TensorPlace& take(std::string_view name, std::span<const int64_t> shape);
+  /// The shape that the configuration gives the tensor; null if the model has none of that name.
+  const std::vector<int64_t>* shape(const std::string& name) const;
   /// Error naming a tensor that was not taken.
   void require_complete() const;
 

@@ -91,6 +91,17 @@ int64_t packed_scale_bytes(WeightFormat format, int64_t n, int64_t k) {
   return tile_count(n, k) * scale_bytes(format);
 }
 
+namespace {
+
+void check_block_positions(const int32_t* block_position, int64_t blocks) {
+  for (int64_t b = 0; block_position != nullptr && b < blocks; ++b) {
+    require(block_position[b] >= 0 && block_position[b] < blocks,
+            "block {} of K is to take position {}; there are {}", b, block_position[b], blocks);
+  }
+}
+
+}  // namespace
+
 void check_pack_args(const PackArgs& args) {
   const PackedMatrix& out = *args.out;
   require(out.k % kTileK == 0, "packing a weight [{}, {}]: k must be a multiple of 32", out.n,
@@ -106,10 +117,42 @@ void check_pack_args(const PackArgs& args) {
           args.global_scale);
   require(out.format != WeightFormat::kFp8 || args.block_position == nullptr,
           "FP8 weights keep the natural order of K: their scales belong to blocks of 128");
-  for (int64_t b = 0; args.block_position != nullptr && b < out.k / 16; ++b) {
-    require(args.block_position[b] >= 0 && args.block_position[b] < out.k / 16,
-            "block {} of K is to take position {}; there are {}", b, args.block_position[b],
-            out.k / 16);
+  check_block_positions(args.block_position, out.k / 16);
+}
+
+void pack_stored_nvfp4(const PackStoredArgs& args) {
+  const PackedMatrix& out = *args.out;
+  require(out.format == WeightFormat::kNvfp4 && out.k % kTileK == 0 && args.n_begin >= 0 &&
+              args.n_begin <= args.n_end && args.n_end <= out.n && args.n_begin % kTileN == 0 &&
+              (args.n_end % kTileN == 0 || args.n_end == out.n),
+          "packing rows {}..{} of stored codes [{}, {}]: NVFP4, k a multiple of 32, rows multiples "
+          "of 16",
+          args.n_begin, args.n_end, out.n, out.k);
+  const int64_t blocks = out.k / 16;
+  check_block_positions(args.block_position, blocks);
+  const int64_t bytes = tile_bytes(out.format), scales = scale_bytes(out.format);
+  for (int64_t n0 = args.n_begin; n0 < args.n_end; n0 += kTileN) {
+    const int64_t first = n0 / kTileN * out.k_tiles();
+    std::memset(out.tiles + first * bytes, 0, static_cast<size_t>(out.k_tiles() * bytes));
+    std::memset(out.scales + first * scales, 0, static_cast<size_t>(out.k_tiles() * scales));
+    for (int64_t n = n0; n < std::min(n0 + kTileN, args.n_end); ++n) {
+      for (int64_t block = 0; block < blocks; ++block) {
+        const int64_t position = args.block_position ? args.block_position[block] : block;
+        const int64_t index = first + position / 2, half = position % 2, lane = n - n0;
+        out.scales[index * scales + half * 16 + lane] = args.block_scales[n * blocks + block];
+        const uint8_t* codes = args.codes + n * out.k / 2 + block * 8;
+        for (int64_t group = 0; group < 2; ++group) {
+          uint16_t words[2] = {0, 0};  // of the even and the odd elements
+          for (int i = 0; i < 4; ++i) {
+            const int pair = codes[group * 4 + i];
+            words[0] = static_cast<uint16_t>(words[0] | (pair & 15) << (4 * i));
+            words[1] = static_cast<uint16_t>(words[1] | (pair >> 4) << (4 * i));
+          }
+          std::memcpy(out.tiles + index * bytes + (half * 2 + group) * 64 + lane * 4, words,
+                      sizeof(words));
+        }
+      }
+    }
   }
 }
 

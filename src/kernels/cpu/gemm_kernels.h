@@ -112,6 +112,19 @@ struct GemmKernels {
 void pack_transposed_bf16(const Bf16* w, int64_t n, int64_t k, int64_t ldw, PackedMatrix* out,
                           int64_t k_begin, int64_t k_end);
 
+/// Packs NVFP4 weights that are quantised already into rows of `out`, as they are: `codes`
+/// [n, k / 2], two a byte, the even one in the low nibble, and E4M3 `block_scales` [n, k / 16], as
+/// checkpoints have them. `out`'s alpha is the caller's to set; `block_position` as for pack. Error
+/// on a range or positions that do not fit.
+struct PackStoredArgs {
+  const uint8_t* codes;
+  const uint8_t* block_scales;
+  const int32_t* block_position;
+  PackedMatrix* out;
+  int64_t n_begin, n_end;
+};
+void pack_stored_nvfp4(const PackStoredArgs& args);
+
 /// The inverse of packing: row-major dequantised values [n, k] in the natural order of K, times
 /// alpha; exact in BF16 when alpha is a power of two. `block_position` as given to pack.
 void unpack(const PackedMatrix& packed, const int32_t* block_position, Bf16* out, int64_t ldo);

@@ -1,0 +1,84 @@
+"""quads quantize, and rolling out from what it wrote."""
+
+import json
+
+import pytest
+from safetensors.torch import load_file
+
+from small_task import TASK
+from test_rollout import read_lines, write_lines
+
+NVFP4 = ("nvfp4-modelopt", "nvfp4-compressed-tensors")
+
+
+def quantised(quads, base, out, format, *options):
+    quads("quantize", "--model", base, "--format", format, "--out", out, *options)
+    return out
+
+
+@pytest.mark.parametrize("format", NVFP4)
+def test_rolling_out_from_the_files_codes_is_rolling_out_from_the_model(
+    quads, base, tmp_path, format
+):
+    checkpoint = quantised(quads, base, tmp_path / "q", format, "--weights-only")
+    prompts = write_lines(tmp_path / "p.jsonl", [{"prompt": "7*8="}, {"prompt": "3*4="}])
+    for precision in ("w4a16", "nvfp4", "nvfp4-rac50"):
+        options = ["--prompts", prompts, "--precision", precision, "--n-samples-per-prompt", 4]
+        outs = [tmp_path / f"{precision}-{i}.jsonl" for i in range(2)]
+        quads("rollout", "--model", base, "--out", outs[0], *options)
+        quads("rollout", "--model", checkpoint, "--out", outs[1], *options, "--weights-as-stored")
+        assert read_lines(outs[0]) == read_lines(outs[1])
+
+
+def test_every_format_evaluates(quads, base, tmp_path):
+    for format in (*NVFP4, "fp8"):
+        options = [] if format == "fp8" else ["--weights-only"]
+        checkpoint = quantised(quads, base, tmp_path / format, format, *options)
+        assert (checkpoint / "tokenizer.json").read_bytes() == (
+            base / "tokenizer.json"
+        ).read_bytes()
+        quads("eval", "--model", checkpoint, *TASK, "--problems", 4)
+
+
+def test_input_scales_are_measured_on_prompts_for_activations_in_nvfp4(quads, base, tmp_path):
+    prompts = write_lines(tmp_path / "p.jsonl", [{"prompt": "7*8="}, {"prompt": "3*4="}])
+    checkpoint = quantised(quads, base, tmp_path / "q", NVFP4[1], "--prompts", prompts)
+    config = json.loads((checkpoint / "config.json").read_text())["quantization_config"]
+    assert config["config_groups"]["group_0"]["input_activations"]["dynamic"] == "local"
+    tensors = load_file(checkpoint / "model.safetensors")
+    scales = {n: t.item() for n, t in tensors.items() if n.endswith("input_global_scale")}
+    assert len(scales) == 2 * 4 * 3 and all(0 < s < float("inf") for s in scales.values())
+    quads("eval", "--model", checkpoint, *TASK, "--problems", 4)
+    for arguments in ([], ["--weights-only", "--prompts", prompts]):
+        quads("quantize", "--model", base, "--out", tmp_path / "r", "--format", NVFP4[1],
+              *arguments, status=2)  # fmt: skip
+    assert not (tmp_path / "r").exists()
+
+
+def test_asking_for_stored_weights_that_are_not_there_is_an_error(quads, base, tmp_path):
+    prompts = write_lines(tmp_path / "p.jsonl", [{"prompt": "7*8="}])
+    arguments = ["--prompts", prompts, "--out", tmp_path / "o.jsonl", "--weights-as-stored"]
+    error = quads("rollout", "--model", base, *arguments, status=1).stderr
+    assert "not quantised" in error
+    checkpoint = quantised(quads, base, tmp_path / "q", NVFP4[0], "--weights-only")
+    error = quads("rollout", "--model", checkpoint, *arguments, status=1).stderr
+    assert "precision bf16" in error
+    error = quads(
+        "rollout", "--model", checkpoint, *arguments, "--precision", "w4a16", "--quantize",
+        "linears", status=1,
+    ).stderr  # fmt: skip
+    assert "stores it unquantised" in error
+
+
+def test_wrong_use_leaves_nothing(quads, base, tmp_path):
+    out = tmp_path / "q"
+    arguments = ["quantize", "--model", base, "--out", out, "--format"]
+    quads(*arguments, "gguf", status=2)
+    quads(*arguments, "fp8", "--weights-only", status=2)
+    error = quads(*arguments, NVFP4[0], "--weights-only", "--exclude", "*.q_prj", status=1).stderr
+    assert "no such module" in error
+    assert not list(tmp_path.iterdir())
+    quantised(quads, base, out, NVFP4[0], "--weights-only")
+    config = json.loads((out / "config.json").read_text())
+    assert config["quantization_config"]["quant_algo"] == "W4A16_NVFP4"
+    assert "exists" in quads(*arguments, NVFP4[0], "--weights-only", status=1).stderr
