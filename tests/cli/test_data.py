@@ -93,6 +93,7 @@ def test_bad_lines_end_the_run_or_are_left_out_and_counted(quads, base, tmp_path
     assert "left out 2 malformed lines" in result.stderr
     assert f"{data}:11: key 'label' is missing" in result.stderr
     assert all(row["data/skipped"] == 2 for row in read_lines(tmp_path / "b" / "metrics.jsonl"))
+    write_lines(data, TRAIN)
     result = train(
         quads, base, tmp_path / "c", "--prompt-data", data, "--on-bad-data", "skip",
         "--rollout-max-prompt-len", 3, status=1,

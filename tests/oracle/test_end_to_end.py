@@ -133,4 +133,7 @@ def test_trains_evaluates_saves_and_transformers_loads_it(build_dir, model_direc
     for line in lines:
         ids = tokenizer(line["prompt"], return_tensors="pt", add_special_tokens=False).input_ids
         tokens = model.generate(ids, max_new_tokens=8, do_sample=False)[0, ids.shape[1] :]
-        assert tokenizer.decode(tokens, clean_up_tokenization_spaces=False) == line["responses"][0]
+        # Ids beyond the tokenizer's (the model's vocabulary is padded) are U+FFFD here, nothing there.
+        text = tokenizer.decode(tokens, clean_up_tokenization_spaces=False)
+        assert text.replace("\ufffd", "") == line["responses"][0].replace("\ufffd", "")
+        assert len(tokens) == 8 and text
