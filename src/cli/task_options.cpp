@@ -60,9 +60,18 @@ void RewardFlags::add(CLI::App* command) {
   command->add_option("--rm-workers", options.workers, "processes that score; 0: one a core")
       ->capture_default_str()
       ->check(CLI::Range(0, 1024));
-  command->add_option("--rm-timeout", options.timeout_s, "seconds for scoring one response")
+  command
+      ->add_option("--rm-timeout", options.timeout_s,
+                   "seconds for scoring one response; with --rm-type code, for one test of it")
       ->capture_default_str()
       ->check(CLI::PositiveNumber);
+  command
+      ->add_option("--code-sandbox", options.code_sandbox,
+                   "of --rm-type code: bwrap, or none, for programs that you trust")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"bwrap", "none"}));
+  command->add_flag("--code-fraction", options.code_fraction,
+                    "--rm-type code gives the share of the tests passed, not 1 for all of them");
 }
 
 RewardOptions RewardFlags::parsed() const {
