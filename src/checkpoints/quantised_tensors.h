@@ -37,8 +37,9 @@ void check_quantised(const QuantisedTensors& tensors, const QuantizationConfig& 
 
 /// Dequantised into `out` [n, k]; the tensors were checked. NVFP4: e2m1 * (e4m3 * global scale),
 /// or, with compressed-tensors' divisor, e2m1 * (e4m3 / divisor); FP8: e4m3 * scale. FP32 products,
-/// the last rounded to BF16: what compressed-tensors, ModelOpt and transformers give. Error,
-/// naming row and column, on an E4M3 NaN and on a value beyond BF16's range.
+/// the last rounded to BF16: what compressed-tensors and transformers give (ModelOpt too, but for
+/// -0, which it reads as 0). Error, naming row and column, on an E4M3 NaN and on a value beyond
+/// BF16's range.
 void dequantise(const QuantisedTensors& tensors, CheckpointFormat format, int64_t n, int64_t k,
                 Bf16* out);
 

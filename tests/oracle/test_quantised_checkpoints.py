@@ -220,6 +220,7 @@ def test_modelopt_dequantises_what_we_write_to_our_values(moe, quantize, dequant
             double_scale=tensors[name + ".weight_scale_2"],
             block_sizes={-1: 16},
         )
-        assert_same_bits(ours[name + ".weight"], theirs, name)
+        # Equal as numbers: ModelOpt reads code 8, -0, as 0.
+        assert torch.equal(ours[name + ".weight"], theirs), name
     hf_quant_config = json.loads((directory / "hf_quant_config.json").read_text())
     assert convert.convert_hf_quant_config_format(hf_quant_config) == config_of(directory)
