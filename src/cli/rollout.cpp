@@ -98,8 +98,12 @@ void run(const Options& o) {
   require(!std::filesystem::equivalent(o.prompts, o.out, unequal),
           "--out {}: would overwrite the prompts", o.out);
   const OutputLock lock = OutputLock::beside(o.out);
+  RewardOptions reward_options = o.rewards.parsed_for(model);
+  for (const PromptLine& line : lines) {
+    if (auto type = own_reward(line.metadata.get())) reward_options.by_problem.insert(*type);
+  }
   const std::unique_ptr<Reward> reward =
-      o.task.name.empty() ? make_reward(o.rewards.parsed_for(model)) : o.task.make()->reward();
+      o.task.name.empty() ? make_reward(reward_options) : o.task.make()->reward();
   Work work = plan(lines, o.n_samples);
   const auto runtime = o.runtime.make();
   GenerateOptions options = o.generation.make(model.stop_tokens);

@@ -35,6 +35,15 @@ const Entry& entry(const std::string& option, const std::string& type) {
   return it->second;
 }
 
+// metadata[key] if it is a text that is not empty.
+std::optional<std::string> text_in(const Json* metadata, const char* key) {
+  if (metadata == nullptr) return std::nullopt;
+  const auto it = metadata->find(key);
+  if (it == metadata->end() || !it->is_string()) return std::nullopt;
+  std::string text = it->get<std::string>();
+  return text.empty() ? std::nullopt : std::optional(std::move(text));
+}
+
 }  // namespace
 
 std::unique_ptr<Reward> make_reward(const RewardOptions& options) {
@@ -66,14 +75,11 @@ std::unique_ptr<Reward> make_reward(const RewardOptions& options) {
                                         std::move(made), options);
 }
 
+std::optional<std::string> own_reward(const Json* metadata) { return text_in(metadata, "rm_type"); }
+
 std::vector<std::string> rewards_of(const RewardOptions& options, const Json* metadata) {
-  if (metadata == nullptr) return options.types;
-  const auto text = [&](const char* key) {
-    const auto it = metadata->find(key);
-    return it != metadata->end() && it->is_string() ? it->get<std::string>() : std::string();
-  };
-  if (const std::string type = text("rm_type"); !type.empty()) return {type};
-  const auto it = options.by_source.find(text("data_source"));
+  if (auto type = own_reward(metadata)) return {*std::move(type)};
+  const auto it = options.by_source.find(text_in(metadata, "data_source").value_or(""));
   return it != options.by_source.end() ? std::vector{it->second} : options.types;
 }
 

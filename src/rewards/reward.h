@@ -87,6 +87,9 @@ struct RewardOptions {
 /// weights than of types, a weight that is not finite, or options that a type refuses.
 std::unique_ptr<Reward> make_reward(const RewardOptions& options);
 
+/// The reward that a problem's metadata name as "rm_type", if they do.
+std::optional<std::string> own_reward(const Json* metadata);
+
 /// The names of what scores a problem with this metadata (null if it has none): its "rm_type", else
 /// what by_source says, else `types`.
 std::vector<std::string> rewards_of(const RewardOptions& options, const Json* metadata);

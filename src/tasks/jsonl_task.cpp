@@ -41,8 +41,9 @@ std::vector<Problem> read_problems(const std::filesystem::path& path, const Json
     }
   });
   const int64_t left_out = skipped.bad + skipped.too_long - before.bad - before.too_long;
-  require(!problems.empty() || left_out == 0, "{}: all {} lines were left out; {}", path.string(),
-          left_out, skipped.first.empty() ? "" : skipped.first.back());
+  const size_t own = before.first.size();  // where this file's messages begin
+  require(!problems.empty() || left_out == 0, "{}: all {} lines were left out; first: {}",
+          path.string(), left_out, own < skipped.first.size() ? skipped.first[own] : "not listed");
   require(!problems.empty(), "{}: no problems in it", path.string());
   return problems;
 }
@@ -85,9 +86,7 @@ std::set<std::string> JsonlTask::reward_types() const {
   std::set<std::string> types;
   for (const auto* problems : {&train_, &eval_}) {
     for (const Problem& problem : *problems) {
-      if (!problem.metadata) continue;
-      const auto it = problem.metadata->find("rm_type");
-      if (it != problem.metadata->end() && it->is_string()) types.insert(it->get<std::string>());
+      if (const auto type = own_reward(problem.metadata.get())) types.insert(*type);
     }
   }
   return types;

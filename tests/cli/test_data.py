@@ -1,6 +1,7 @@
 """Training and evaluating on data files: forms, rewards, what is left out, resuming in mid-pass."""
 
 import json
+import sys
 
 import pytest
 
@@ -23,10 +24,10 @@ def files(tmp_path):
     return write_lines(tmp_path / "train.jsonl", TRAIN), write_lines(tmp_path / "eval.jsonl", EVAL)
 
 
-def train(quads, base, out, *more, status=0, recipe="quads", num_rollout=2):
+def train(quads, base, out, *more, status=0, recipe="quads", num_rollout=2, n_samples=2):
     return quads(
         "train", "--load", base, "--out", out, "--recipe", recipe, "--num-rollout", num_rollout,
-        "--rollout-batch-size", 2, "--n-samples-per-prompt", 2, "--rollout-max-response-len", 4,
+        "--rollout-batch-size", 2, "--n-samples-per-prompt", n_samples, "--rollout-max-response-len", 4,
         "--rollout-max-context-len", 32, "--lr", 1e-3, "--log-samples", 2, "--threads", 1, *more, status=status,
     )  # fmt: skip
 
@@ -98,7 +99,7 @@ def test_bad_lines_end_the_run_or_are_left_out_and_counted(quads, base, tmp_path
         quads, base, tmp_path / "c", "--prompt-data", data, "--on-bad-data", "skip",
         "--rollout-max-prompt-len", 3, status=1,
     )  # fmt: skip
-    assert "the prompt has 4 tokens, more than 3" in result.stderr
+    assert f"all 9 lines were left out; first: {data}:1: the prompt has 4 tokens" in result.stderr
 
 
 def test_messages_without_a_template_are_an_error(quads, base, tmp_path):
@@ -123,6 +124,53 @@ def test_reward_options_are_checked(quads, base, files, tmp_path):
     assert "task multiply has its own reward" in own
     alone = train(quads, base, tmp_path / "a", "--eval-data", files[1], status=1).stderr
     assert "nothing to train on" in alone
+
+
+# Scores responses of even length, by the number of the label's digits.
+PROGRAM = """
+import json, sys
+for line in sys.stdin:
+    request = json.loads(line)
+    assert "$" not in request["response"] and request["label"].isdigit()
+    if len(request["response"]) % 2:
+        print(json.dumps({"error": "odd length"}), flush=True)
+    else:
+        print(json.dumps({"reward": len(request["label"])}), flush=True)
+"""
+
+
+def test_a_program_of_the_users_scores_and_its_failures_are_counted(quads, base, files, tmp_path):
+    program = tmp_path / "reward.py"
+    program.write_text(PROGRAM)
+    reward = ["--rm-type", "command,exact", "--rm-weights", ".5,.25", "--rm-command", f"{sys.executable} {program}"]
+    out = tmp_path / "run"
+    train(
+        quads, base, out, "--prompt-data", files[0], "--eval-data", files[1], *reward,
+        "--rm-workers", 2, "--rollout-temperature", 2, n_samples=8, num_rollout=4,
+    )  # fmt: skip
+    rows, samples = read_lines(out / "metrics.jsonl"), read_lines(out / "samples.jsonl")
+    assert sum(row.get("reward/failed", 0) for row in rows) > 0
+    for line in samples:
+        response = line["response"].removesuffix("$")
+        if len(response) % 2:
+            assert line["reward"] is None and "odd length" in line["reward_failure"]
+        else:
+            value = 0.5 * len(line["label"]) + 0.25 * (response == line["label"])
+            assert line["reward"] == pytest.approx(value)
+    by_problem, report = tmp_path / "by_problem.jsonl", tmp_path / "eval.json"
+    quads(
+        "eval", "--model", base, "--eval-data", files[1], *reward, "--n-samples-per-prompt", 8,
+        "--temperature", 2, "--max-response-len", 4, "--out", by_problem, "--json", report,
+    )  # fmt: skip
+    failed = sum(reward is None for line in read_lines(by_problem) for reward in line["rewards"])
+    evaluation = json.loads(report.read_text())["evaluations"][0]
+    assert evaluation["failed"] == failed > 0 and "odd length" in evaluation["first_failure"]
+
+
+def test_a_program_that_scores_nothing_ends_the_run_with_its_cause(quads, base, files, tmp_path):
+    reward = ["--rm-type", "command", "--rm-command", "sh -c 'echo broken >&2; exit 3'"]
+    error = train(quads, base, tmp_path / "a", "--prompt-data", files[0], *reward, status=1).stderr
+    assert "broken" in error and not (tmp_path / "a" / "checkpoints").exists()
 
 
 def test_eval_votes_and_counts(quads, base, files, tmp_path):

@@ -3,6 +3,7 @@ tokenizer learns from chat problems in JSON Lines under the recipe `quads`, is e
 loaded by transformers again."""
 
 import json
+import shutil
 import subprocess
 import sys
 
@@ -50,7 +51,7 @@ def model_directory(tmp_path_factory):
     torch.manual_seed(1)
     end = tokenizer.token_to_id("<|im_end|>")
     config = Qwen3MoeConfig(
-        vocab_size=384, hidden_size=64, intermediate_size=64, num_hidden_layers=2,
+        vocab_size=tokenizer.get_vocab_size(), hidden_size=64, intermediate_size=64, num_hidden_layers=2,
         num_attention_heads=4, num_key_value_heads=2, head_dim=16, moe_intermediate_size=32,
         num_experts=4, num_experts_per_tok=2, norm_topk_prob=True, max_position_embeddings=256,
         eos_token_id=end, bos_token_id=None, pad_token_id=tokenizer.token_to_id("<|endoftext|>"),
@@ -71,13 +72,18 @@ def read_lines(path):
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
-def test_trains_evaluates_saves_and_transformers_loads_it(build_dir, model_directory, tmp_path):
-    def quads(*arguments):
+@pytest.fixture
+def quads(build_dir):
+    def run(*arguments):
         command = [build_dir / "src/cli/quads", *map(str, arguments)]
         result = subprocess.run(command, capture_output=True, text=True, timeout=300)
         assert result.returncode == 0, result.stderr
         return result.stdout
 
+    return run
+
+
+def test_trains_evaluates_saves_and_transformers_loads_it(quads, model_directory, tmp_path):
     train = write_lines(
         tmp_path / "train.jsonl",
         [
@@ -133,7 +139,52 @@ def test_trains_evaluates_saves_and_transformers_loads_it(build_dir, model_direc
     for line in lines:
         ids = tokenizer(line["prompt"], return_tensors="pt", add_special_tokens=False).input_ids
         tokens = model.generate(ids, max_new_tokens=8, do_sample=False)[0, ids.shape[1] :]
-        # Ids beyond the tokenizer's (the model's vocabulary is padded) are U+FFFD here, nothing there.
-        text = tokenizer.decode(tokens, clean_up_tokenization_spaces=False)
-        assert text.replace("\ufffd", "") == line["responses"][0].replace("\ufffd", "")
-        assert len(tokens) == 8 and text
+        assert tokenizer.decode(tokens, clean_up_tokenization_spaces=False) == line["responses"][0]
+
+
+def bubblewrap_runs():
+    command = ["bwrap", "--unshare-all", "--ro-bind", "/", "/", "true"]
+    return shutil.which("bwrap") is not None and subprocess.run(command).returncode == 0
+
+
+def test_each_problem_is_scored_by_the_reward_that_its_data_name(quads, model_directory, tmp_path):
+    """Given responses, some right and some wrong, to problems of every kind in one file."""
+    echo = tmp_path / "length.py"
+    echo.write_text(
+        "import json, sys\n"
+        "for line in sys.stdin:\n"
+        "    print(json.dumps({'reward': len(json.loads(line)['response'])}), flush=True)\n"
+    )
+    tokenizer = AutoTokenizer.from_pretrained(model_directory)
+    cases = [  # reward, label, response, value
+        ("math", "1/2", "so \\boxed{0.5}", 1),
+        ("math", "x+1", "so \\boxed{1+x}", 1),
+        ("math", "x+1", "so \\boxed{1-x}", 0),
+        ("command", "", "four", 4),
+        (None, "7", " 7 ", 1),
+        (None, "7", "8", 0),
+    ]
+    tests = {"inputs": ["1 2\n", "3 4\n"], "outputs": ["3\n", "7\n"]}
+    if bubblewrap_runs():
+        right = "```python\nprint(sum(map(int, input().split())))\n```"
+        cases += [("code", json.dumps(tests), right, 1)]
+        cases += [("code", json.dumps(tests), right.replace("sum", "max"), 0)]
+    lines = [
+        {
+            "prompt": f"problem {i}",
+            "label": label,
+            "metadata": {"rm_type": name} if name else {"level": i},
+            "response_tokens": [*tokenizer.encode(response, add_special_tokens=False), tokenizer.eos_token_id],
+        }
+        for i, (name, label, response, _) in enumerate(cases)
+    ]
+    out = tmp_path / "scored.jsonl"
+    quads(
+        "rollout", "--model", model_directory, "--prompts", write_lines(tmp_path / "p.jsonl", lines),
+        "--out", out, "--rm-python", sys.executable, "--rm-command", f"{sys.executable} {echo}",
+    )  # fmt: skip
+    scored = read_lines(out)
+    assert [line.get("reward_failure") for line in scored] == [None] * len(cases)
+    assert [line["reward"] for line in scored] == [value for *_, value in cases]
+    if len(cases) == 6:
+        pytest.skip("NOT TESTED: code, since bubblewrap cannot run here")

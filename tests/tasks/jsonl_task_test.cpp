@@ -127,9 +127,9 @@ TEST(JsonlTask, SkippedLinesAreCountedAndTheFirstTenListed) {
 TEST(JsonlTask, AFileOfWhichNothingIsLeftIsAnErrorWithTheCause) {
   const TempDir dir;
   write_text(dir / "t.jsonl", "{}\n{}\n");
-  expect_contains(
-      error_of([&] { JsonlTask({.train = dir / "t.jsonl", .skip_bad_data = true}); }),
-      "all 2 lines were left out; " + (dir / "t.jsonl").string() + ":2: key 'prompt' is missing");
+  expect_contains(error_of([&] { JsonlTask({.train = dir / "t.jsonl", .skip_bad_data = true}); }),
+                  "all 2 lines were left out; first: " + (dir / "t.jsonl").string() +
+                      ":1: key 'prompt' is missing");
 }
 
 TEST(JsonlTask, LongPromptsAreLeftOutWhetherOrNotBadDataAre) {
