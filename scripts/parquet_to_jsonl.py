@@ -8,9 +8,9 @@ become texts in ISO form."""
 import argparse
 import datetime
 import json
-import os
 import pathlib
-import sys
+
+from whole_file import write_whole
 
 
 def plain(value):
@@ -47,14 +47,7 @@ def main():
     parser.add_argument("source", type=pathlib.Path)
     parser.add_argument("out", type=pathlib.Path)
     arguments = parser.parse_args()
-    temporary = arguments.out.with_name(arguments.out.name + ".tmp")
-    try:
-        with open(temporary, "w", encoding="utf-8") as out:
-            convert(arguments.source, out)
-        os.replace(temporary, arguments.out)
-    except Exception as error:
-        temporary.unlink(missing_ok=True)
-        sys.exit(f"parquet_to_jsonl: {error}")
+    write_whole(arguments.out, lambda out: convert(arguments.source, out))
 
 
 if __name__ == "__main__":

@@ -8,9 +8,9 @@ without --apply-chat-template. OUT is written whole or not at all."""
 
 import argparse
 import json
-import os
 import pathlib
-import sys
+
+from whole_file import write_whole
 
 
 def options_of(pairs):
@@ -71,14 +71,7 @@ def main():
     parser.add_argument("source", type=pathlib.Path)
     parser.add_argument("out", type=pathlib.Path)
     arguments = parser.parse_args()
-    temporary = arguments.out.with_name(arguments.out.name + ".tmp")
-    try:
-        with open(temporary, "w", encoding="utf-8") as out:
-            convert(arguments, out)
-        os.replace(temporary, arguments.out)
-    except Exception as error:
-        temporary.unlink(missing_ok=True)
-        sys.exit(f"render_prompts: {error}")
+    write_whole(arguments.out, lambda out: convert(arguments, out))
 
 
 if __name__ == "__main__":

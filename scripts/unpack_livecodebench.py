@@ -9,11 +9,11 @@ import argparse
 import base64
 import io
 import json
-import os
 import pathlib
 import pickle
-import sys
 import zlib
+
+from whole_file import write_whole
 
 LIMIT = 1 << 30  # bytes of one problem's tests, unpacked
 
@@ -56,14 +56,7 @@ def main():
     parser.add_argument("source", type=pathlib.Path)
     parser.add_argument("out", type=pathlib.Path)
     arguments = parser.parse_args()
-    temporary = arguments.out.with_name(arguments.out.name + ".tmp")
-    try:
-        with open(temporary, "w", encoding="utf-8") as out:
-            convert(arguments.source, out)
-        os.replace(temporary, arguments.out)
-    except Exception as error:
-        temporary.unlink(missing_ok=True)
-        sys.exit(f"unpack_livecodebench: {error}")
+    write_whole(arguments.out, lambda out: convert(arguments.source, out))
 
 
 if __name__ == "__main__":

@@ -1,26 +1,18 @@
 #include "bench/shapes.h"
 
 #include "base/error.h"
+#include "rl/supervised.h"
 
 namespace quads::bench {
 
 ModelConfig bench_shape(const std::string& name) {
   ModelConfig c;
-  c.norm_topk_prob = true;
-  c.num_experts_per_tok = 2;
-  c.max_position_embeddings = 4096;
   if (name == "demo") {
+    c = default_base_model();
     c.vocab_size = 16;
-    c.hidden_size = 128;
-    c.intermediate_size = 128;
-    c.num_hidden_layers = 4;
-    c.num_attention_heads = 4;
-    c.num_key_value_heads = 2;
-    c.head_dim = 32;
-    c.moe_intermediate_size = 64;
-    c.num_experts = 8;
-    c.initializer_range = 0.08;
   } else if (name == "1b") {
+    c.norm_topk_prob = true;
+    c.num_experts_per_tok = 2;
     c.vocab_size = 32768;
     c.hidden_size = 2048;
     c.intermediate_size = 6144;
@@ -34,6 +26,7 @@ ModelConfig bench_shape(const std::string& name) {
   } else {
     fail("unknown model shape '{}': use demo or 1b", name);
   }
+  c.max_position_embeddings = 4096;
   validate(c, "model shape " + name);
   return c;
 }

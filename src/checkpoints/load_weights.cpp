@@ -160,6 +160,17 @@ class Loader {
   const TensorView* tied_head_ = nullptr;
 };
 
+void require_no_quantised_tensors(const fs::path& directory) {
+  const TensorStore store(directory);
+  for (const TensorView& tensor : store.tensors()) {
+    for (const CheckpointFormat format : kFormats) {
+      require(!QuantisedTensors{}.take(tensor, format),
+              "{}: tensor {} ({}) is of the format {}, but there is no quantization_config",
+              directory.string(), tensor.name, describe(tensor), checkpoint_format_name(format));
+    }
+  }
+}
+
 }  // namespace
 
 LoadedWeights load_weights(const fs::path& directory, StoredCodes codes) {
@@ -168,15 +179,12 @@ LoadedWeights load_weights(const fs::path& directory, StoredCodes codes) {
     require(codes == StoredCodes::kDrop,
             "{}: the checkpoint is not quantised; there are no weights to be used as stored",
             directory.string());
-    const TensorStore store(directory);
-    for (const TensorView& tensor : store.tensors()) {
-      for (const CheckpointFormat format : kFormats) {
-        require(!QuantisedTensors{}.take(tensor, format),
-                "{}: tensor {} ({}) is of the format {}, but there is no quantization_config",
-                directory.string(), tensor.name, describe(tensor), checkpoint_format_name(format));
-      }
+    try {
+      return {load_parameters(directory), nullptr};
+    } catch (const Error&) {
+      require_no_quantised_tensors(directory);  // says more than that a name is unknown
+      throw;
     }
-    return {load_parameters(directory), nullptr};
   }
   try {
     return Loader(directory, *config, codes).run();

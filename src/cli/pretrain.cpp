@@ -25,23 +25,6 @@ struct Options {
   std::string lr_decay = "cosine";
 };
 
-ModelConfig default_model() {
-  ModelConfig c;
-  c.hidden_size = 128;
-  c.intermediate_size = 128;
-  c.num_hidden_layers = 4;
-  c.num_attention_heads = 4;
-  c.num_key_value_heads = 2;
-  c.head_dim = 32;
-  c.max_position_embeddings = 1024;
-  c.moe_intermediate_size = 64;
-  c.num_experts = 8;
-  c.num_experts_per_tok = 2;
-  c.norm_topk_prob = true;
-  c.initializer_range = 0.08;
-  return c;
-}
-
 void run(const CLI::App& command, const Options& options) {
   const std::unique_ptr<Task> task = options.task.make();
   const auto vocabulary = task->vocabulary();
@@ -88,7 +71,7 @@ void run(const CLI::App& command, const Options& options) {
 void add_pretrain(CLI::App& app) {
   CLI::App* command = app.add_subcommand("pretrain", "train a supervised base for a built-in task");
   const auto o = std::make_shared<Options>();
-  o->model = default_model();
+  o->model = default_base_model();
   add_config(command);
   command->add_option("--out", o->out, "model directory to write; must not exist")->required();
   o->task.add(command);

@@ -3,16 +3,13 @@
 #include <algorithm>
 #include <cctype>
 
+#include "base/text.h"
+
 namespace quads {
 namespace {
 
 constexpr size_t kFence = 3;
-
-std::string_view trimmed(std::string_view line) {
-  const size_t first = line.find_first_not_of(" \t\r");
-  if (first == std::string_view::npos) return {};
-  return line.substr(first, line.find_last_not_of(" \t\r") - first + 1);
-}
+constexpr std::string_view kBlank = " \t\r";  // within a line
 
 bool is_python(std::string_view mark) {
   std::string lower(mark);
@@ -31,11 +28,11 @@ std::optional<std::string> last_code_block(std::string_view response) {
   size_t start = 0;
   for (size_t at = 0; at < response.size();) {
     const size_t end = std::min(response.find('\n', at), response.size());
-    const std::string_view line = trimmed(response.substr(at, end - at));
+    const std::string_view line = trimmed(response.substr(at, end - at), kBlank);
     const size_t quotes = std::min(line.find_first_not_of('`'), line.size());
     if (fence == 0 && quotes >= kFence) {
       fence = quotes;
-      mark = trimmed(line.substr(quotes));
+      mark = trimmed(line.substr(quotes), kBlank);
       start = std::min(end + 1, response.size());
     } else if (fence > 0 && quotes >= fence && quotes == line.size()) {
       const std::string_view text = response.substr(start, at - start);

@@ -2,24 +2,17 @@
 
 #include <algorithm>
 
+#include "base/text.h"
+
 namespace quads {
 namespace {
 
-constexpr const char* kWhiteSpace = " \t\r\n\f\v";
-
 bool is_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
-
-std::string_view trim(std::string_view text) {
-  const size_t begin = text.find_first_not_of(kWhiteSpace);
-  return begin == std::string_view::npos
-             ? std::string_view()
-             : text.substr(begin, text.find_last_not_of(kWhiteSpace) + 1 - begin);
-}
 
 // Without the dots, stars and white space that end a sentence.
 std::string_view without_end(std::string_view text) {
   const size_t last = text.find_last_not_of(" \t\r\n.*");
-  return last == std::string_view::npos ? std::string_view() : trim(text.substr(0, last + 1));
+  return last == std::string_view::npos ? std::string_view() : trimmed(text.substr(0, last + 1));
 }
 
 std::optional<std::string_view> unless_empty(std::string_view text) {
@@ -70,8 +63,8 @@ Box last_box(std::string_view text) {
   if (boxed == std::string_view::npos && fbox == std::string_view::npos) return {};
   const bool is_boxed =
       fbox == std::string_view::npos || (boxed != std::string_view::npos && boxed > fbox);
-  const std::string_view rest = trim(text.substr(is_boxed ? boxed + 6 : fbox + 5));
-  if (rest.starts_with('{')) return {true, trim(braced(rest).value_or(std::string_view()))};
+  const std::string_view rest = trimmed(text.substr(is_boxed ? boxed + 6 : fbox + 5));
+  if (rest.starts_with('{')) return {true, trimmed(braced(rest).value_or(std::string_view()))};
   return {true, without_end(until(rest, {"$", "\n", "\\)", "\\]"}))};
 }
 
@@ -113,9 +106,9 @@ std::optional<std::string_view> stated_answer(std::string_view text) {
     // "$5" is money, and "$5$ and $6$" is all of it.
     const std::string_view behind = end == std::string_view::npos
                                         ? std::string_view("?")
-                                        : trim(until(rest.substr(end + close.size()), {"\n"}));
+                                        : trimmed(until(rest.substr(end + close.size()), {"\n"}));
     if (behind.find_first_not_of(".*") == std::string_view::npos || behind.starts_with(". ")) {
-      return unless_empty(trim(rest.substr(0, end)));
+      return unless_empty(trimmed(rest.substr(0, end)));
     }
     break;
   }
@@ -134,9 +127,9 @@ std::optional<std::string_view> label_answer(std::string_view label) {
   if (box.found) return unless_empty(box.content);
   constexpr std::string_view kMark = "####";
   const size_t line = label.rfind("\n####");
-  if (line != std::string_view::npos) return unless_empty(trim(label.substr(line + 5)));
-  label = trim(label);
-  if (label.starts_with(kMark)) label = trim(label.substr(kMark.size()));
+  if (line != std::string_view::npos) return unless_empty(trimmed(label.substr(line + 5)));
+  label = trimmed(label);
+  if (label.starts_with(kMark)) label = trimmed(label.substr(kMark.size()));
   return unless_empty(label);
 }
 

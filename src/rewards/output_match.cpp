@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/text.h"
 #include "io/json.h"
 
 namespace quads {
@@ -15,18 +16,12 @@ namespace {
 
 constexpr std::string_view kSpace = "\t\n\v\f\r\x1c\x1d\x1e\x1f ";  // str.isspace within ASCII
 
-std::string_view strip(std::string_view text) {
-  const size_t first = text.find_first_not_of(kSpace);
-  if (first == std::string_view::npos) return {};
-  return text.substr(first, text.find_last_not_of(kSpace) - first + 1);
-}
-
 std::vector<std::string_view> split_lines(std::string_view text) {
   std::vector<std::string_view> lines;
-  text = strip(text);
+  text = trimmed(text, kSpace);
   while (true) {
     const size_t end = text.find('\n');
-    lines.push_back(strip(text.substr(0, end)));
+    lines.push_back(trimmed(text.substr(0, end), kSpace));
     if (end == std::string_view::npos) return lines;
     text.remove_prefix(end + 1);
   }
@@ -107,8 +102,8 @@ std::optional<Decimal> parse_decimal(std::string_view text) {
 
 bool same_numbers(std::string_view output, std::string_view expected) {
   while (true) {
-    output = strip(output);
-    expected = strip(expected);
+    output = trimmed(output, kSpace);
+    expected = trimmed(expected, kSpace);
     if (output.empty() || expected.empty()) return output.empty() && expected.empty();
     const std::string_view left = output.substr(0, output.find_first_of(kSpace));
     const std::string_view right = expected.substr(0, expected.find_first_of(kSpace));

@@ -7,6 +7,23 @@
 
 namespace quads {
 
+ModelConfig default_base_model() {
+  ModelConfig c;
+  c.hidden_size = 128;
+  c.intermediate_size = 128;
+  c.num_hidden_layers = 4;
+  c.num_attention_heads = 4;
+  c.num_key_value_heads = 2;
+  c.head_dim = 32;
+  c.max_position_embeddings = 1024;
+  c.moe_intermediate_size = 64;
+  c.num_experts = 8;
+  c.num_experts_per_tok = 2;
+  c.norm_topk_prob = true;
+  c.initializer_range = 0.08;
+  return c;
+}
+
 int64_t train_supervised(kernels::CpuRuntime& runtime, Parameters& policy, const Task& task,
                          const Tokenizer& tokenizer, const SupervisedOptions& options,
                          MetricsSink& metrics, Progress& progress, const std::atomic<bool>& stop) {

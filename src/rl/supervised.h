@@ -3,14 +3,18 @@
 
 #include <atomic>
 
-#include "tokenizer/tokenizer.h"
 #include "report/metrics.h"
 #include "report/progress.h"
 #include "rl/schedule.h"
 #include "tasks/task.h"
+#include "tokenizer/tokenizer.h"
 #include "trainer/trainer.h"
 
 namespace quads {
+
+/// The model of a base for a built-in task unless told otherwise: 4 layers of 128, 8 experts of 64,
+/// top-2; its vocabulary is the task's.
+ModelConfig default_base_model();
 
 struct SupervisedOptions {
   Precision precision;  // of the forward; gradients go straight through

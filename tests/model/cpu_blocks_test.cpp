@@ -8,12 +8,11 @@
 
 #include "base/error.h"
 #include "model/reference.h"
+#include "tests/model/bit_promises.h"
 #include "tests/model/side.h"
 
 namespace quads::testing {
 namespace {
-
-using kernels::Isa;
 
 struct Case {
   std::string name;
@@ -60,34 +59,11 @@ INSTANTIATE_TEST_SUITE_P(Precision, EachPrecision, ::testing::ValuesIn(cases()),
                          [](const auto& info) { return info.param.name; });
 
 TEST_P(EachPrecision, ASequenceAloneHasTheBitsItHasAmongOthers) {
-  Side side(parameters_, options_of(GetParam()));
-  const auto sequences = random_sequences({37, 1, 16, 90, 17}, 43, 1);
-  WholeSequences packed(side, sequences);
-  const std::vector<float> together = run_logits(side, packed);
-  for (size_t s = 0; s < sequences.size(); ++s) {
-    WholeSequences single(side, {sequences[s]});
-    const std::vector<float> alone = run_logits(side, single);
-    const auto begin = together.begin() + packed.begin(s) * 43;
-    EXPECT_TRUE(std::equal(alone.begin(), alone.end(), begin)) << "sequence " << s;
-  }
+  expect_alone_as_among_others(parameters_, options_of(GetParam()), {37, 1, 16, 90, 17});
 }
 
 TEST_P(EachPrecision, ThreadsAndInstructionSetsGiveTheSameBits) {
-  const auto sequences = random_sequences({21, 70, 3}, 43, 2);
-  std::vector<float> expected;
-  for (const Isa isa : {Isa::kPortable, Isa::kAvx2, Isa::kAvx512, Isa::kAmx}) {
-    if (!kernels::isa_available(isa)) continue;
-    for (const int threads : {1, 2, 3}) {
-      Side::Options options = options_of(GetParam());
-      options.isa = isa;
-      options.threads = threads;
-      Side side(parameters_, options);
-      WholeSequences packed(side, sequences);
-      const std::vector<float> logits = run_logits(side, packed);
-      if (expected.empty()) expected = logits;
-      EXPECT_EQ(logits, expected) << kernels::isa_name(isa) << ", " << threads << " threads";
-    }
-  }
+  expect_same_bits_everywhere(parameters_, options_of(GetParam()), {1, 2, 3});
 }
 
 TEST_P(EachPrecision, RefreshingAnotherModelAndBackRestoresTheBits) {
