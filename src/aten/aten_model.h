@@ -5,6 +5,7 @@
 
 #include "aten/aten_weights.h"
 #include "model/blocks.h"
+#include "model/packed_model.h"
 
 namespace quads {
 

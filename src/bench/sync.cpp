@@ -13,7 +13,7 @@ namespace {
 
 // The first half of the channels: a mask of the usual size.
 RacMasks half_masks(const PackedModel& model) {
-  RacMasks masks = full_masks(model);
+  RacMasks masks = full_masks(model.sites());
   for (std::vector<uint8_t>& mask : masks.masks) {
     std::fill(mask.begin() + std::ssize(mask) / 2, mask.end(), uint8_t{0});
   }

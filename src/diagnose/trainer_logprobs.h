@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "model/blocks.h"
+#include "model/packed_model.h"
 #include "rollout/rollout.h"
 #include "trainer/sequence_batch.h"
 

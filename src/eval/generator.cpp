@@ -15,11 +15,11 @@ EngineGenerator::EngineGenerator(kernels::CpuRuntime& runtime, const Parameters&
                           .scope = options.scope,
                           .share = options.share,
                           .stored = options.stored}),
-      engine_(runtime, model_,
-              {.max_running = options.max_running,
-               .max_context = options.max_context,
-               .kv_memory_bytes = options.kv_memory_bytes}) {
-  if (options.masks && masks_fit(*options.masks, model_)) {
+      backend_(runtime, model_),
+      engine_(backend_, {.max_running = options.max_running,
+                         .max_context = options.max_context,
+                         .kv_memory_bytes = options.kv_memory_bytes}) {
+  if (options.masks && masks_fit(*options.masks, model_.sites())) {
     has_given_masks_ = true;
     masks_ = *options.masks;
     model_.refresh(runtime.context(), masks_);

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "rollout/cpu_backend.h"
 #include "rollout/engine.h"
 
 namespace quads {
@@ -74,6 +75,7 @@ class EngineGenerator : public Generator {
 
  private:
   PackedModel model_;
+  CpuBackend backend_;
   Engine engine_;
   RacMasks masks_;
   bool has_given_masks_ = false;

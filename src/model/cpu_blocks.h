@@ -3,6 +3,7 @@
 #pragma once
 
 #include "model/blocks.h"
+#include "model/packed_model.h"
 
 namespace quads {
 

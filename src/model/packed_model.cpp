@@ -38,23 +38,12 @@ kernels::ActivationFormat activation_format(Format format) {
   return kernels::ActivationFormat::kBf16;
 }
 
-// The name of the file's tensor that holds element `index` of a parameter, for messages.
-std::string locate(const Parameter& parameter, int64_t index) {
-  const int64_t row = index / parameter.cols;
-  for (const ParameterPart& part : parameter.parts) {
-    if (row < part.row_begin + part.rows) {
-      return fmt::format("tensor {}, row {}, column {}", part.name, row - part.row_begin,
-                         index % parameter.cols);
-    }
-  }
-  return parameter.name;
-}
-
 }  // namespace
 
 PackedModel::PackedModel(const Parameters& parameters, const Options& options)
     : parameters_(parameters),
       options_(options),
+      sites_{parameters.config(), options.precision, options.scope},
       rope_(make_rope_table(parameters.config().rope, parameters.config().head_dim)) {
   const ModelConfig& c = parameters.config();
   const ParameterLayout& layout = parameters.layout();
@@ -104,7 +93,7 @@ PackedModel::PackedModel(const Parameters& parameters, const Options& options)
     layer.down_transposed.resize(experts);
     for (size_t e = 0; e < experts; ++e) {
       const bool shared = static_cast<int64_t>(e) == ffn.experts;
-      const bool plain = shared && !quantised(l, Site::kSharedMid);
+      const bool plain = shared && !sites_.quantised(l, Site::kSharedMid);
       const auto site = [&](Site s) { return plain ? -1 : static_cast<int>(s); };
       add_matrix(l, site(Site::kFfnIn), at.gate_up[e], &layer.gate_up[e],
                  &layer.gate_up_transposed[e], other ? &other->gate_up[e] : nullptr);
@@ -125,10 +114,10 @@ PackedModel::PackedModel(const Parameters& parameters, const Options& options)
 
 void PackedModel::require_stored() const {
   require(
-      options_.precision.weights == Format::kNvfp4,
+      sites_.precision.weights == Format::kNvfp4,
       "precision {} does not multiply with NVFP4 weights, so the checkpoint's cannot be used as "
       "stored",
-      precision_name(options_.precision));
+      precision_name(sites_.precision));
   size_t used = 0;
   for (const Packing& packing : packings_) {
     const std::string& name = parameters_.layout().at(packing.parameter).name;
@@ -158,40 +147,17 @@ const StoredMatrix* PackedModel::stored(const Packing& packing) const {
   return used ? &options_.stored->at(packing.parameter) : nullptr;
 }
 
-bool PackedModel::quantised(int64_t layer, Site site) const {
-  const Precision& p = options_.precision;
-  if (p.weights == Format::kBf16 && p.activations == Format::kBf16) return false;
-  if (site == Site::kSharedMid && !config().has_shared_expert(layer)) return false;
-  const bool sparse = config().is_sparse(layer);
-  return options_.scope.covers(layer, config().num_hidden_layers, sparse, site);
-}
-
-int64_t PackedModel::width(int64_t layer, Site site) const {
-  switch (site) {
-    case Site::kAttentionOut:
-      return at(layer).attention.q_width();
-    case Site::kFfnMid:
-      return at(layer).ffn.width;
-    case Site::kSharedMid:
-      return at(layer).ffn.shared_width;
-    case Site::kAttentionIn:
-    case Site::kFfnIn:
-      break;
-  }
-  return config().hidden_size;
-}
-
 void PackedModel::add_matrix(int64_t layer, int site, int64_t parameter, PackedMatrix* matrix,
                              PackedMatrix* transposed, const PackedMatrix* shared) {
   const Parameter& p = parameters_.layout().at(parameter);
-  const bool at_quantised_site = site >= 0 && quantised(layer, static_cast<Site>(site));
+  const bool at_quantised_site = site >= 0 && sites_.quantised(layer, static_cast<Site>(site));
   const auto allocate = [&](int64_t bytes) -> uint8_t* {
     if (bytes == 0) return nullptr;
     packed_bytes_ += bytes;
     return buffers_.emplace_back(bytes).data();
   };
   matrix->format =
-      at_quantised_site ? weight_format(options_.precision.weights) : WeightFormat::kBf16;
+      at_quantised_site ? weight_format(sites_.precision.weights) : WeightFormat::kBf16;
   matrix->n = p.rows;
   matrix->k = p.cols;
   const bool borrowed = shared && matrix->format == WeightFormat::kBf16 &&
@@ -221,8 +187,7 @@ void PackedModel::add_matrix(int64_t layer, int site, int64_t parameter, PackedM
 }
 
 void PackedModel::update_masks(const RacMasks& masks) {
-  const Precision& p = options_.precision;
-  const bool compensated = p.rac.ratio > 0 && p.activations == Format::kNvfp4;
+  const bool compensated = sites_.compensated();
   if (compensated) {
     require(masks.masks.size() == orders_.size(),
             "compensation masks for {} sites given, the model has {}", masks.masks.size(),
@@ -234,26 +199,15 @@ void PackedModel::update_masks(const RacMasks& masks) {
       const auto site = static_cast<Site>(s);
       SiteOrder& order = orders_[static_cast<size_t>(l * kSites + s)];
       order = {};
-      if (compensated && quantised(l, site)) {
+      if (compensated && sites_.quantised(l, site)) {
         const std::vector<uint8_t>& mask = masks.at(l, site);
-        const int64_t k = width(l, site);
+        const int64_t k = sites_.width(l, site);
         require(std::ssize(mask) == k,
                 "the compensation mask of layer {}, site {} has {} channels, not {}", l, s,
                 mask.size(), k);
-        // Compensated blocks first, each group in rising order, so that whole tiles are skipped.
-        std::vector<int32_t> position(static_cast<size_t>(k / 16));
-        std::vector<bool> selected(position.size());
-        int32_t next = 0;
-        for (size_t b = 0; b < position.size(); ++b) {
-          const auto begin = mask.begin() + static_cast<int64_t>(16 * b);
-          selected[b] = std::any_of(begin, begin + 16, [](uint8_t m) { return m != 0; });
-          if (selected[b]) position[b] = next++;
-        }
-        order.residual_tiles = (next + 1) / 2;
-        for (size_t b = 0; b < position.size(); ++b) {
-          if (!selected[b]) position[b] = next++;
-        }
-        if (!std::ranges::is_sorted(position)) order.block_position = std::move(position);
+        const BlockOrder blocks = compensated_first(mask);
+        order.residual_tiles = (blocks.compensated + 1) / 2;
+        if (!std::ranges::is_sorted(blocks.position)) order.block_position = blocks.position;
         order.channel_mask = mask;
       }
       const kernels::QuantizeSpec spec = make_spec(l, site);
@@ -268,7 +222,7 @@ void PackedModel::update_masks(const RacMasks& masks) {
         case Site::kFfnIn:
           layer.ffn.gate_up_input = spec;
           layer.ffn.shared_gate_up_input =
-              quantised(l, Site::kSharedMid) ? spec : kernels::QuantizeSpec{.k = spec.k};
+              sites_.quantised(l, Site::kSharedMid) ? spec : kernels::QuantizeSpec{.k = spec.k};
           break;
         case Site::kFfnMid:
           layer.ffn.down_input = spec;
@@ -283,15 +237,15 @@ void PackedModel::update_masks(const RacMasks& masks) {
 
 kernels::QuantizeSpec PackedModel::make_spec(int64_t layer, Site site) const {
   kernels::QuantizeSpec spec;
-  spec.k = width(layer, site);
-  if (!quantised(layer, site)) return spec;
+  spec.k = sites_.width(layer, site);
+  if (!sites_.quantised(layer, site)) return spec;
   const SiteOrder& order = orders_[static_cast<size_t>(layer * kSites + static_cast<int>(site))];
-  spec.format = activation_format(options_.precision.activations);
-  spec.out_scale = kernels::activation_scale(weight_format(options_.precision.weights));
+  spec.format = activation_format(sites_.precision.activations);
+  spec.out_scale = kernels::activation_scale(weight_format(sites_.precision.weights));
   spec.residual_tiles = order.residual_tiles;
   spec.block_position = order.block_position.empty() ? nullptr : order.block_position.data();
   spec.channel_mask = order.residual_tiles > 0 ? order.channel_mask.data() : nullptr;
-  spec.scale_floor = options_.precision.rac.scale_floor;
+  spec.scale_floor = sites_.precision.rac.scale_floor;
   return spec;
 }
 

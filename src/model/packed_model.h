@@ -11,7 +11,7 @@
 #include "kernels/cpu/moe_block.h"
 #include "kernels/rope.h"
 #include "model/parameters.h"
-#include "model/precision.h"
+#include "model/sites.h"
 #include "model/stored_weights.h"
 
 namespace quads {
@@ -45,8 +45,9 @@ class PackedModel {
 
   const ModelConfig& config() const { return parameters_.config(); }
   const Parameters& parameters() const { return parameters_; }
-  const Precision& precision() const { return options_.precision; }
-  const QuantizeScope& scope() const { return options_.scope; }
+  const QuantisedSites& sites() const { return sites_; }
+  const Precision& precision() const { return sites_.precision; }
+  const QuantizeScope& scope() const { return sites_.scope; }
   const RacMasks& masks() const { return masks_; }
   int64_t num_layers() const { return std::ssize(layers_); }
 
@@ -58,11 +59,6 @@ class PackedModel {
   }
   kernels::MoeTransposed ffn_transposed(int64_t layer) const;
   const kernels::PackedMatrix& head_transposed() const { return head_transposed_; }
-
-  /// Whether the linears at this site are quantised in this model.
-  bool quantised(int64_t layer, Site site) const;
-  /// Channels of a site's input.
-  int64_t width(int64_t layer, Site site) const;
 
   /// Bytes of the quantised matrices (codes and scales), and of the same matrices in BF16.
   int64_t quantised_bytes() const { return quantised_bytes_; }
@@ -113,6 +109,7 @@ class PackedModel {
 
   const Parameters& parameters_;
   Options options_;
+  QuantisedSites sites_;
   RacMasks masks_;
   std::vector<Layer> layers_;
   kernels::HeadBlock head_{};

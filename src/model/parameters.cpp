@@ -48,6 +48,17 @@ int64_t ParameterLayout::add_parts(const std::string& name, int64_t cols,
   return add({name, rows, cols, 0, false, 0.0F, std::move(parts)});
 }
 
+std::string locate(const Parameter& parameter, int64_t index) {
+  const int64_t row = index / parameter.cols;
+  for (const ParameterPart& part : parameter.parts) {
+    if (row < part.row_begin + part.rows) {
+      return fmt::format("tensor {}, row {}, column {}", part.name, row - part.row_begin,
+                         index % parameter.cols);
+    }
+  }
+  return parameter.name;
+}
+
 ParameterLayout::Layer ParameterLayout::add_layer(const ModelConfig& c, int64_t index) {
   const int64_t hidden = c.hidden_size;
   const int64_t q_width = c.num_attention_heads * c.head_dim;

@@ -40,6 +40,9 @@ struct Parameter {
   }
 };
 
+/// "tensor T, row R, column C" of element `index` of a parameter, T as files name it.
+std::string locate(const Parameter& parameter, int64_t index);
+
 /// Where each parameter of a model lies. Pure function of the configuration.
 class ParameterLayout {
  public:

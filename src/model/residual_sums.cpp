@@ -4,13 +4,12 @@
 
 namespace quads {
 
-ResidualSums::ResidualSums(const PackedModel& model, int workers) : workers_(workers) {
-  const bool quantises_activations = model.precision().activations == Format::kNvfp4;
-  for (int64_t l = 0; l < model.num_layers(); ++l) {
+ResidualSums::ResidualSums(const QuantisedSites& sites, int workers) : workers_(workers) {
+  for (int64_t l = 0; l < sites.num_layers(); ++l) {
     for (int s = 0; s < kSites; ++s) {
       Entry entry;
-      if (quantises_activations && model.quantised(l, static_cast<Site>(s))) {
-        entry.k = model.width(l, static_cast<Site>(s));
+      if (sites.has_residuals(l, static_cast<Site>(s))) {
+        entry.k = sites.width(l, static_cast<Site>(s));
         entry.sums = AlignedBuffer<int64_t>(entry.k * workers);
       }
       entries_.push_back(std::move(entry));
@@ -26,6 +25,11 @@ kernels::ResidualStats ResidualSums::at(int64_t layer, Site site, const uint8_t*
   Entry& entry = entries_[static_cast<size_t>(layer * kSites + static_cast<int64_t>(site))];
   if (entry.k == 0) return {};
   return {entry.sums.data(), entry.k, counted};
+}
+
+void ResidualSums::add(int64_t layer, Site site, const int64_t* sums) {
+  Entry& entry = entries_[static_cast<size_t>(layer * kSites + static_cast<int64_t>(site))];
+  for (int64_t i = 0; i < entry.k; ++i) entry.sums[i] += sums[i];
 }
 
 std::vector<std::vector<int64_t>> ResidualSums::totals() const {
@@ -49,12 +53,12 @@ RacMasks select_masks(const std::vector<std::vector<int64_t>>& totals, const Rac
   return masks;
 }
 
-RacMasks full_masks(const PackedModel& model) {
+RacMasks full_masks(const QuantisedSites& sites) {
   RacMasks masks;
-  for (int64_t l = 0; l < model.num_layers(); ++l) {
+  for (int64_t l = 0; l < sites.num_layers(); ++l) {
     for (int s = 0; s < kSites; ++s) {
       const auto site = static_cast<Site>(s);
-      const auto k = static_cast<size_t>(model.quantised(l, site) ? model.width(l, site) : 0);
+      const auto k = static_cast<size_t>(sites.quantised(l, site) ? sites.width(l, site) : 0);
       masks.masks.emplace_back(k, uint8_t{1});
     }
   }
@@ -73,11 +77,11 @@ double covered_energy(const std::vector<std::vector<int64_t>>& totals, const Rac
   return all > 0.0 ? covered / all : 1.0;
 }
 
-bool masks_fit(const RacMasks& masks, const PackedModel& model) {
+bool masks_fit(const RacMasks& masks, const QuantisedSites& sites) {
   // Sums that are all alike select as many units as any others.
   std::vector<std::vector<int64_t>> sums;
-  for (const std::vector<uint8_t>& full : full_masks(model).masks) sums.emplace_back(full.size());
-  const RacMasks wanted = select_masks(sums, model.precision().rac);
+  for (const std::vector<uint8_t>& full : full_masks(sites).masks) sums.emplace_back(full.size());
+  const RacMasks wanted = select_masks(sums, sites.precision.rac);
   return std::ranges::equal(
       masks.masks, wanted.masks, [](const std::vector<uint8_t>& a, const std::vector<uint8_t>& b) {
         return a.size() == b.size() && std::ranges::count(a, 0) == std::ranges::count(b, 0);

@@ -176,11 +176,12 @@ RlRun::RlRun(kernels::CpuRuntime& runtime, Parameters& policy, const Task& task,
       policy_, PackedModel::Options{.precision = options_.recipe.rollout,
                                     .scope = options_.scope,
                                     .share = trainer_model_.get()});
-  residual_sums_ = std::make_unique<ResidualSums>(*rollout_model_, runtime_.num_threads());
-  engine_ = std::make_unique<Engine>(runtime_, *rollout_model_,
-                                     Engine::Options{.max_running = options_.max_running,
-                                                     .max_context = options_.max_context_len,
-                                                     .kv_memory_bytes = options_.kv_memory});
+  residual_sums_ = std::make_unique<ResidualSums>(rollout_model_->sites(), runtime_.num_threads());
+  backend_ = std::make_unique<CpuBackend>(runtime_, *rollout_model_);
+  engine_ =
+      std::make_unique<Engine>(*backend_, Engine::Options{.max_running = options_.max_running,
+                                                          .max_context = options_.max_context_len,
+                                                          .kv_memory_bytes = options_.kv_memory});
   weight_sync_ = std::make_unique<WeightSync>(runtime_, policy_, *rollout_model_);
 
   std::function<void()> update_weights;
@@ -215,7 +216,7 @@ bool RlRun::trainer_has_masks() const {
 void RlRun::start(const std::atomic<bool>& stop) {
   const kernels::CpuContext context = runtime_.context();
   RacMasks any;  // until there are others; the rollout shares the trainer's BF16 weights
-  if (trainer_has_masks()) any = full_masks(*rollout_model_);
+  if (trainer_has_masks()) any = full_masks(rollout_model_->sites());
   if (trainer_model_) trainer_model_->refresh(context, any);
   if (foreign_.refresh) foreign_.refresh();
   std::vector<Problem> problems;

@@ -137,6 +137,7 @@ class RlRun {
 
   std::unique_ptr<PackedModel> trainer_model_;  // null with ATen's kernels
   std::unique_ptr<PackedModel> rollout_model_;
+  std::unique_ptr<CpuBackend> backend_;
   std::unique_ptr<Engine> engine_;
   std::unique_ptr<WeightSync> weight_sync_;
   ForeignBlocks foreign_;

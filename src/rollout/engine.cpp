@@ -1,13 +1,14 @@
 #include "rollout/engine.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "base/error.h"
 
 namespace quads {
 namespace {
 
-int64_t kv_pages(const PackedModel& model, const Engine::Options& options) {
+int64_t kv_pages(const RolloutBackend& backend, const Engine::Options& options) {
   require(options.max_running >= 1, "max_running is {}: it must be at least 1",
           options.max_running);
   require(options.max_context >= 1, "max_context is {}: it must be at least 1",
@@ -17,7 +18,7 @@ int64_t kv_pages(const PackedModel& model, const Engine::Options& options) {
   require(options.kv_pages >= 0, "kv_pages is {}: it must be at least 1, or 0 to go by memory",
           options.kv_pages);
   if (options.kv_pages > 0) return options.kv_pages;
-  const int64_t bytes = KvCache::page_bytes(model.attention(0).shape, model.num_layers());
+  const int64_t bytes = backend.page_bytes();
   require(options.kv_memory_bytes >= bytes,
           "{} bytes for keys and values: one page of {} positions takes {}",
           options.kv_memory_bytes, kernels::kPageSize, bytes);
@@ -43,23 +44,29 @@ Sample make_sample(Sequence& s, const Group& group, bool with_routing) {
 
 }  // namespace
 
-Engine::Engine(kernels::CpuRuntime& runtime, PackedModel& model, const Options& options)
-    : runtime_(runtime),
-      model_(model),
-      options_(options),
-      cache_(model.attention(0).shape, model.num_layers(), kv_pages(model, options)),
-      runner_(runtime, model, cache_, options.schedule) {}
+Engine::Engine(RolloutBackend& backend, const Options& options)
+    : backend_(backend), options_(options), cache_(backend, kv_pages(backend, options)) {}
+
+void Engine::run(const RolloutBackend::StepOptions& options) {
+  backend_.run(batch_, options);
+  for (const Draw& draw : batch_.draws) {
+    require(std::isfinite(draw.logprob),
+            "prompt {}, sample {}: the log-probability of the token at position {} is {}: the "
+            "model's activations are not finite",
+            draw.prompt_index, draw.sample_index, draw.position, draw.logprob);
+  }
+}
 
 std::vector<Sample> Engine::generate(std::span<const Request> requests,
                                      const GenerateOptions& options) {
-  check_requests(requests, options, model_.config(), {options_.max_context, cache_.pages()});
+  check_requests(requests, options, backend_.config(), {options_.max_context, cache_.pages()});
   cache_.clear();
   Scheduler scheduler(requests, cache_, {options_.max_running, options_.prefill_chunk});
-  const StepRunner::Options step{.sampling = options.sampling,
-                                 .seed = options.seed,
-                                 .residual_sums = options.residual_sums,
-                                 .record_routing = options.record_routing,
-                                 .max_context = options_.max_context};
+  const RolloutBackend::StepOptions step{.sampling = options.sampling,
+                                         .seed = options.seed,
+                                         .residual_sums = options.residual_sums,
+                                         .record_routing = options.record_routing,
+                                         .max_context = options_.max_context};
   std::vector<Sample> samples(scheduler.sequences().size());
   const auto deliver = [&](int32_t id) {
     Sequence& s = scheduler.sequence(id);
@@ -77,7 +84,7 @@ std::vector<Sample> Engine::generate(std::span<const Request> requests,
   }
   const auto cancelled = [&] { return options.cancel && options.cancel->load(); };
   while (!cancelled() && scheduler.next_step(batch_)) {
-    runner_.run(batch_, step);
+    run(step);
     if (options.record_routing) record_routing(scheduler);
     scheduler.rows_computed(batch_);
     for (const Draw& draw : batch_.draws) {
@@ -96,13 +103,14 @@ std::vector<Sample> Engine::generate(std::span<const Request> requests,
   for (int32_t id = 0; id < std::ssize(samples); ++id) {
     if (!scheduler.sequence(id).finished) finish(id, FinishReason::kCancelled);
   }
+  backend_.finish(step);
   preemptions_ = scheduler.preemptions();
   return samples;
 }
 
 // Appends the routing of rows computed for the first time.
 void Engine::record_routing(Scheduler& scheduler) {
-  const int64_t width = runner_.routing_width();
+  const int64_t width = backend_.routing_width();
   if (width == 0) return;
   for (size_t i = 0; i < batch_.runs.size(); ++i) {
     Sequence& s = scheduler.sequence(batch_.runs[i].sequence);
@@ -115,7 +123,7 @@ void Engine::record_routing(Scheduler& scheduler) {
           static_cast<size_t>((prompt ? position : position - group.prompt_length()) * width);
       if (at < out.size()) continue;
       out.resize(at + static_cast<size_t>(width));
-      runner_.copy_routing(row, out.data() + at);
+      backend_.copy_routing(row, out.data() + at);
     }
   }
 }
@@ -123,15 +131,15 @@ void Engine::record_routing(Scheduler& scheduler) {
 std::vector<std::vector<float>> Engine::score(std::span<const Sample> samples, float temperature) {
   for (const Sample& s : samples) {
     require(!s.prompt.empty(), "prompt {} is empty: it needs at least one token", s.prompt_index);
-    check_tokens(s.prompt, model_.config().vocab_size, "prompt", s.prompt_index);
-    check_tokens(s.response, model_.config().vocab_size, "response", s.prompt_index);
+    check_tokens(s.prompt, backend_.config().vocab_size, "prompt", s.prompt_index);
+    check_tokens(s.response, backend_.config().vocab_size, "response", s.prompt_index);
     const int64_t length = std::ssize(s.prompt) + std::ssize(s.response);
     const int64_t limit = std::min(options_.max_context, cache_.pages() * kernels::kPageSize);
     require(length <= limit, "prompt {}, sample {}: {} tokens exceed the context of {}",
             s.prompt_index, s.sample_index, length, limit);
   }
-  const StepRunner::Options step{.sampling = {.temperature = temperature},
-                                 .max_context = options_.max_context};
+  const RolloutBackend::StepOptions step{.sampling = {.temperature = temperature},
+                                         .max_context = options_.max_context};
   std::vector<std::vector<float>> logprobs(samples.size());
   for (size_t first = 0; first < samples.size();) {
     // As many whole sequences as the chunk and the pages take, at least one.
@@ -156,7 +164,7 @@ std::vector<std::vector<float>> Engine::score(std::span<const Sample> samples, f
         if (p + 1 >= prompt) batch_.add_target(s.response[static_cast<size_t>(p + 1 - prompt)]);
       }
     }
-    if (batch_.rows() > 0) runner_.run(batch_, step);
+    if (batch_.rows() > 0) run(step);
     for (size_t i = 0; i < batch_.runs.size(); ++i) {
       const auto begin = batch_.target_logprobs.begin() + batch_.runs[i].target;
       const auto sequence = static_cast<size_t>(batch_.runs[i].sequence);

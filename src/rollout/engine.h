@@ -1,4 +1,4 @@
-// The CPU rollout engine: samples responses to prompts with continuous batching over a paged KV
+// The rollout engine: samples responses to prompts with continuous batching over a paged KV
 // cache. What a sample is depends on weights, masks, prompt, key and sampling parameters alone: not
 // on the batch, the number of pages or threads, or what else was asked for.
 #pragma once
@@ -6,12 +6,11 @@
 #include <span>
 #include <vector>
 
-#include "model/packed_model.h"
+#include "rollout/backend.h"
 #include "rollout/kv_cache.h"
 #include "rollout/requests.h"
 #include "rollout/rollout.h"
 #include "rollout/scheduler.h"
-#include "rollout/step.h"
 
 namespace quads {
 
@@ -25,12 +24,11 @@ class Engine {
     int64_t kv_pages = 0;
     int64_t kv_memory_bytes = int64_t{1} << 30;
     int64_t prefill_chunk = 512;  // prompt rows of a step, beside one for each sequence
-    Schedule schedule = Schedule::kAuto;
   };
 
-  /// `model` must be refreshed before anything runs, and may be refreshed between calls; both must
-  /// outlive the engine.
-  Engine(kernels::CpuRuntime& runtime, PackedModel& model, const Options& options);
+  /// `backend` must be refreshed before anything runs, and may be refreshed between calls; it must
+  /// outlive the engine, and serves the last engine made on it.
+  Engine(RolloutBackend& backend, const Options& options);
 
   /// All samples of all requests, in the order of the requests, then of the sample index. Errors:
   /// check_requests (before anything runs), and log-probabilities that are not finite.
@@ -41,8 +39,7 @@ class Engine {
   /// on an empty prompt, a token outside the vocabulary, or a sample that does not fit.
   std::vector<std::vector<float>> score(std::span<const Sample> samples, float temperature);
 
-  kernels::CpuRuntime& runtime() { return runtime_; }
-  PackedModel& model() { return model_; }
+  RolloutBackend& backend() { return backend_; }
   const KvCache& cache() const { return cache_; }
   /// Sequences put back for want of pages in the last generate(), to be computed again.
   int64_t preemptions() const { return preemptions_; }
@@ -50,11 +47,11 @@ class Engine {
  private:
   void record_routing(Scheduler& scheduler);
 
-  kernels::CpuRuntime& runtime_;
-  PackedModel& model_;
+  void run(const RolloutBackend::StepOptions& options);
+
+  RolloutBackend& backend_;
   Options options_;
   KvCache cache_;
-  StepRunner runner_;
   StepBatch batch_;
   int64_t preemptions_ = 0;
 };

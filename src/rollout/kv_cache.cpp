@@ -6,11 +6,9 @@
 
 namespace quads {
 
-KvCache::KvCache(const kernels::AttentionShape& shape, int64_t layers, int64_t pages)
-    : layers_(layers),
-      page_elements_(shape.page_elements()),
-      pool_(layers * pages * shape.page_elements()),
-      references_(static_cast<size_t>(pages)) {
+KvCache::KvCache(RolloutBackend& backend, int64_t pages)
+    : backend_(backend), references_(static_cast<size_t>(pages)) {
+  backend.allocate_pages(pages);
   clear();
 }
 
@@ -34,10 +32,7 @@ void KvCache::release(int32_t page) {
 
 int32_t KvCache::copy_shared(int32_t page) {
   const int32_t copy = allocate();
-  for (int64_t layer = 0; layer < layers_; ++layer) {
-    Bf16* of_layer = base() + layer * layer_stride();
-    std::copy_n(of_layer + page * page_elements_, page_elements_, of_layer + copy * page_elements_);
-  }
+  backend_.copy_page(page, copy);
   release(page);
   return copy;
 }

@@ -1,25 +1,21 @@
-// The pool of key-value pages of all sequences: allocation, sharing by reference counts, and copies
-// of shared pages before they are written.
+// The key-value pages of all sequences: allocation, sharing by reference counts, and copies of
+// shared pages before they are written. The pages' contents are the backend's.
 #pragma once
 
 #include <cstdint>
 #include <vector>
 
-#include "base/aligned_buffer.h"
 #include "kernels/cpu/attention_kernels.h"
-#include "numerics/bf16.h"
+#include "rollout/backend.h"
 
 namespace quads {
 
-/// A page holds kernels::kPageSize positions of every layer: [layers][pages][page_elements].
+/// A page holds kernels::kPageSize positions of every layer.
 class KvCache {
  public:
-  KvCache(const kernels::AttentionShape& shape, int64_t layers, int64_t pages);
+  /// Has the backend, which must outlive this object, make the pages.
+  KvCache(RolloutBackend& backend, int64_t pages);
 
-  /// Bytes of one page over all layers.
-  static int64_t page_bytes(const kernels::AttentionShape& shape, int64_t layers) {
-    return layers * shape.page_elements() * static_cast<int64_t>(sizeof(Bf16));
-  }
   /// Pages that hold `positions` positions.
   static int64_t pages_for(int64_t positions) {
     return (positions + kernels::kPageSize - 1) / kernels::kPageSize;
@@ -39,15 +35,8 @@ class KvCache {
   /// Frees every page.
   void clear();
 
-  /// Layer 0's page 0; elements from a layer's page to the next layer's, and from page to page.
-  Bf16* base() { return pool_.data(); }
-  int64_t layer_stride() const { return pages() * page_elements_; }
-  int64_t page_stride() const { return page_elements_; }
-
  private:
-  int64_t layers_;
-  int64_t page_elements_;
-  AlignedBuffer<Bf16> pool_;
+  RolloutBackend& backend_;
   std::vector<int32_t> references_;
   std::vector<int32_t> free_;  // the next one is last
 };

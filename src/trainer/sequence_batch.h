@@ -6,6 +6,7 @@
 
 #include "base/aligned_buffer.h"
 #include "model/blocks.h"
+#include "model/packed_model.h"
 
 namespace quads {
 

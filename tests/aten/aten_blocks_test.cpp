@@ -76,7 +76,7 @@ class Model {
         parameters_,
         PackedModel::Options{.precision = precision, .scope = scope, .with_transposes = true});
     RacMasks masks;
-    if (precision.rac.ratio > 0) masks = full_masks(*packed_);
+    if (precision.rac.ratio > 0) masks = full_masks(packed_->sites());
     packed_->refresh(runtime_.context(), masks);
   }
 

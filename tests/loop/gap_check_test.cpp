@@ -15,7 +15,7 @@ namespace {
 const Precision kHalf = {Format::kNvfp4, Format::kNvfp4, {.ratio = 0.5}};
 
 std::vector<Sample> sample(TestModel& model) {
-  Engine engine(model.runtime, model.model, {});
+  Engine engine(model.backend, {});
   GenerateOptions generate;
   generate.seed = 5;
   generate.max_new_tokens = 12;

@@ -163,7 +163,7 @@ TEST_F(CpuBlocksTest, CompensationBringsLogitsNearerToUnquantisedActivations) {
   };
   const double none = distance(logits(precision("nvfp4")));
   Side side(parameters_, precision("nvfp4-rac", 1.0));
-  EXPECT_LT(distance(logits(precision("nvfp4-rac", 1.0), full_masks(side.model))), 0.5 * none);
+  EXPECT_LT(distance(logits(precision("nvfp4-rac", 1.0), full_masks(side.model.sites()))), 0.5 * none);
 }
 
 TEST_F(CpuBlocksTest, MasksOfTheWrongSizeAreRefusedWithTheSite) {
@@ -251,7 +251,7 @@ TEST_F(CpuBlocksTest, ResidualSumsDoNotDependOnThreadsAndLeaveOutRowsThatDoNotCo
     options.threads = threads;
     Side side(parameters_, options);
     WholeSequences packed(side, list);
-    ResidualSums sums(side.model, threads);
+    ResidualSums sums(side.model.sites(), threads);
     packed.batch().residual_sums = &sums;
     packed.batch().counted = counted;
     run_layers(side, packed.batch());

@@ -71,7 +71,7 @@ TEST_P(EachFamily, ResidualsAreCountedOnceARowWhateverTheThreads) {
     with.threads = threads;
     Side side(parameters_, with);
     WholeSequences packed(side, random_sequences({40, 33}, 43, 8));
-    ResidualSums sums(side.model, threads);
+    ResidualSums sums(side.model.sites(), threads);
     packed.batch().residual_sums = &sums;
     run_layers(side, packed.batch());
     return sums.totals();

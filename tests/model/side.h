@@ -112,14 +112,14 @@ inline RacMasks random_masks(const PackedModel& model, const Rac& rac, uint64_t 
   for (int64_t l = 0; l < model.num_layers(); ++l) {
     for (int s = 0; s < kSites; ++s) {
       const auto site = static_cast<Site>(s);
-      if (!model.quantised(l, site)) {
+      if (!model.sites().quantised(l, site)) {
         masks.masks.emplace_back();
         continue;
       }
       // Golden files hold these keys.
       const int64_t key = site == Site::kSharedMid ? (int64_t{1} << 32) + l : 4 * l + s;
       RandomSequence random(seed, RandomStream::kTask, static_cast<uint64_t>(key));
-      std::vector<int64_t> sums(static_cast<size_t>(model.width(l, site)));
+      std::vector<int64_t> sums(static_cast<size_t>(model.sites().width(l, site)));
       for (int64_t& sum : sums) sum = random.below(1 << 20);
       masks.masks.push_back(select_mask(sums, rac.ratio, rac.granularity));
     }

@@ -32,9 +32,11 @@ class EngineInvariance : public ::testing::TestWithParam<Case> {
     return TestModel(parse_precision(c.precision, c.rac), {.what = c.what}, threads);
   }
   static Outcome run(TestModel& m, const Engine::Options& bounds,
-                     const std::vector<Request>& requests, GenerateOptions options) {
-    Engine engine(m.runtime, m.model, bounds);
-    ResidualSums sums(m.model, m.runtime.num_threads());
+                     const std::vector<Request>& requests, GenerateOptions options,
+                     Schedule schedule = Schedule::kAuto) {
+    CpuBackend backend(m.runtime, m.model, schedule);
+    Engine engine(backend, bounds);
+    ResidualSums sums(m.model.sites(), m.runtime.num_threads());
     options.residual_sums = &sums;
     options.record_routing = true;
     std::vector<Sample> samples = engine.generate(requests, options);
@@ -93,12 +95,11 @@ TEST_P(EngineInvariance, ThreadsAndSchedules) {
   const Outcome expected = run(one, {.max_context = 64}, requests, make_options());
   for (const Schedule schedule : {Schedule::kAuto, Schedule::kByRows, Schedule::kTogether}) {
     const std::string what = "schedule " + std::to_string(static_cast<int>(schedule));
-    expect_same_outcome(
-        expected, run(one, {.max_context = 64, .schedule = schedule}, requests, make_options()),
-        what + ", 1 thread");
-    expect_same_outcome(
-        expected, run(three, {.max_context = 64, .schedule = schedule}, requests, make_options()),
-        what + ", 3 threads");
+    expect_same_outcome(expected, run(one, {.max_context = 64}, requests, make_options(), schedule),
+                        what + ", 1 thread");
+    expect_same_outcome(expected,
+                        run(three, {.max_context = 64}, requests, make_options(), schedule),
+                        what + ", 3 threads");
   }
 }
 
@@ -129,7 +130,7 @@ TEST_P(EngineInvariance, ScoringGivesTheLogprobsOfGeneration) {
   TestModel m = make_model();
   const Outcome expected = reference(m);
   for (const int64_t chunk : {1, 512}) {
-    Engine engine(m.runtime, m.model, {.max_context = 64, .prefill_chunk = chunk});
+    Engine engine(m.backend, {.max_context = 64, .prefill_chunk = chunk});
     const std::vector<std::vector<float>> scored = engine.score(expected.samples, 1.0F);
     for (size_t i = 0; i < scored.size(); ++i) {
       EXPECT_EQ(bits(scored[i]), bits(expected.samples[i].logprobs)) << "sample " << i;
@@ -172,7 +173,7 @@ INSTANTIATE_TEST_SUITE_P(
 TEST(Engine, SamplesDifferAndSomeStop) {
   // Guards the tests above against a model that says the same whatever happens.
   TestModel m;
-  Engine engine(m.runtime, m.model, {.max_context = 64});
+  Engine engine(m.backend, {.max_context = 64});
   const std::vector<Sample> samples = engine.generate(make_requests(8), make_options());
   ASSERT_EQ(samples.size(), 48U);
   int64_t stopped = 0, full = 0, equal = 0;
@@ -201,7 +202,7 @@ TEST(Engine, SamplesDifferAndSomeStop) {
 
 TEST(Engine, CallbacksSeeEveryTokenInOrderAndEverySampleOnce) {
   TestModel m;
-  Engine engine(m.runtime, m.model, {.max_running = 5, .max_context = 64, .kv_pages = 12});
+  Engine engine(m.backend, {.max_running = 5, .max_context = 64, .kv_pages = 12});
   std::map<std::pair<int64_t, int32_t>, Sample> streamed, finished;
   GenerateOptions options = make_options();
   options.on_token = [&](int64_t prompt, int32_t sample, int32_t token, float logprob) {
@@ -224,7 +225,7 @@ TEST(Engine, CallbacksSeeEveryTokenInOrderAndEverySampleOnce) {
 
 TEST(Engine, RoutingHoldsTwoExpertsOfSparseLayersForEveryFedPosition) {
   TestModel m;
-  Engine engine(m.runtime, m.model, {.max_context = 64});
+  Engine engine(m.backend, {.max_context = 64});
   GenerateOptions options = make_options();
   options.record_routing = true;
   for (const Sample& s : engine.generate(make_requests(2), options)) {
@@ -247,7 +248,7 @@ TEST(Engine, RoutingHoldsTwoExpertsOfSparseLayersForEveryFedPosition) {
 
 TEST(Engine, NoNewTokensGiveEmptyResponses) {
   TestModel m;
-  Engine engine(m.runtime, m.model, {.max_context = 64});
+  Engine engine(m.backend, {.max_context = 64});
   GenerateOptions options = make_options();
   options.max_new_tokens = 0;
   const std::vector<Sample> samples = engine.generate(make_requests(2), options);
@@ -261,7 +262,7 @@ TEST(Engine, NoNewTokensGiveEmptyResponses) {
 
 TEST(Engine, AStopTokenDrawnFirstEndsTheResponse) {
   TestModel m;
-  Engine engine(m.runtime, m.model, {.max_context = 64});
+  Engine engine(m.backend, {.max_context = 64});
   GenerateOptions options = make_options();
   for (int32_t token = 0; token < kVocab; ++token) options.stop_tokens.push_back(token);
   for (const Sample& s : engine.generate(make_requests(3), options)) {
@@ -274,7 +275,7 @@ TEST(Engine, AStopTokenDrawnFirstEndsTheResponse) {
 
 TEST(Engine, CancellingKeepsWhatWasDrawn) {
   TestModel m;
-  Engine engine(m.runtime, m.model, {.max_running = 4, .max_context = 64});
+  Engine engine(m.backend, {.max_running = 4, .max_context = 64});
   const std::vector<Sample> all = engine.generate(make_requests(3), make_options());
   std::atomic<bool> cancel = false;
   GenerateOptions options = make_options();
@@ -310,8 +311,9 @@ TEST(Engine, AVocabularyWhoseLogitsAreTakenAFewRowsAtATime) {
   config.hidden_size = 32;
   config.tie_word_embeddings = true;
   TestModel m({}, {}, 2, kernels::best_isa(), config);
-  Engine engine(m.runtime, m.model, {.max_context = 32, .schedule = Schedule::kTogether});
-  Engine alone(m.runtime, m.model, {.max_running = 1, .max_context = 32});
+  CpuBackend together(m.runtime, m.model, Schedule::kTogether);
+  Engine engine(together, {.max_context = 32});
+  Engine alone(m.backend, {.max_running = 1, .max_context = 32});
   std::vector<Request> requests;
   for (int32_t i = 0; i < 70; ++i) requests.push_back({i, {i, 65'999 - i}, 1, 0});
   GenerateOptions options = make_options();

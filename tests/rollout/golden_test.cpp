@@ -34,7 +34,7 @@ TEST_P(GoldenRollout, IsWhatWasWrittenDown) {
     GTEST_SKIP() << "this CPU has no " << kernels::isa_name(isa) << ": NOT TESTED";
   }
   TestModel m(parse_precision(precision, {.ratio = 0.5}), {}, 2, isa);
-  Engine engine(m.runtime, m.model, {.max_context = 64});
+  Engine engine(m.backend, {.max_context = 64});
   if (m.model.precision().rac.ratio > 0) {
     calibrate_masks(engine, make_requests(1), make_options());
   }

@@ -14,7 +14,7 @@ class Hostile : public ::testing::Test {
     return error_of([&] { engine.generate(requests, options); });
   }
   TestModel m;
-  Engine engine{m.runtime, m.model, {.max_context = 64, .kv_pages = 3}};
+  Engine engine{m.backend, {.max_context = 64, .kv_pages = 3}};
   GenerateOptions options = make_options();
 };
 
@@ -75,7 +75,7 @@ TEST_F(Hostile, SamplingParametersOutOfRange) {
 
 TEST_F(Hostile, EngineBoundsOutOfRange) {
   const auto error_with = [&](const Engine::Options& bounds) {
-    return error_of([&] { Engine(m.runtime, m.model, bounds); });
+    return error_of([&] { Engine(m.backend, bounds); });
   };
   EXPECT_MENTIONS(error_with({.max_running = 0}), "max_running is 0");
   EXPECT_MENTIONS(error_with({.max_context = 0}), "max_context is 0");

@@ -6,10 +6,9 @@ namespace {
 
 using namespace quads::testing;
 
-constexpr kernels::AttentionShape kShape{4, 2, 16, 0.25F};
-
 TEST(KvCache, APageIsFreeAgainWhenItsLastReferenceGoes) {
-  KvCache cache(kShape, 2, 3);
+  TestModel m;
+  KvCache cache(m.backend, 3);
   EXPECT_EQ(cache.free_pages(), 3);
   const int32_t page = cache.allocate();
   cache.share(page);
@@ -22,7 +21,8 @@ TEST(KvCache, APageIsFreeAgainWhenItsLastReferenceGoes) {
 }
 
 TEST(KvCache, PagesAreDistinctAndNoneIsLeftWhenAllAreTaken) {
-  KvCache cache(kShape, 1, 3);
+  TestModel m;
+  KvCache cache(m.backend, 3);
   const int32_t a = cache.allocate(), b = cache.allocate(), c = cache.allocate();
   EXPECT_TRUE(a != b && b != c && a != c);
   EXPECT_MENTIONS(error_of([&] { cache.allocate(); }), "no key-value page is free of 3");
@@ -31,13 +31,15 @@ TEST(KvCache, PagesAreDistinctAndNoneIsLeftWhenAllAreTaken) {
 }
 
 TEST(KvCache, ACopyHoldsEveryLayerAndIsNotShared) {
-  KvCache cache(kShape, 3, 4);
+  TestModel m;  // three layers
+  KvCache cache(m.backend, 4);
+  const int64_t elements = m.backend.page_bytes() / 3 / 2;
   const int32_t page = cache.allocate();
   const auto element = [&](int64_t layer, int32_t of_page, int64_t i) -> Bf16& {
-    return cache.base()[layer * cache.layer_stride() + of_page * cache.page_stride() + i];
+    return m.backend.page(layer, of_page)[i];
   };
   for (int64_t layer = 0; layer < 3; ++layer) {
-    for (int64_t i = 0; i < cache.page_stride(); ++i) {
+    for (int64_t i = 0; i < elements; ++i) {
       element(layer, page, i) = to_bf16(static_cast<float>(layer * 100 + i % 100));
     }
   }
@@ -50,7 +52,7 @@ TEST(KvCache, ACopyHoldsEveryLayerAndIsNotShared) {
   element(1, copy, 0) = to_bf16(-1.0F);
   EXPECT_EQ(to_float(element(1, page, 0)), 100.0F);
   for (int64_t layer = 0; layer < 3; ++layer) {
-    for (int64_t i = 1; i < cache.page_stride(); ++i) {
+    for (int64_t i = 1; i < elements; ++i) {
       ASSERT_EQ(to_float(element(layer, copy, i)), to_float(element(layer, page, i)));
     }
   }
@@ -58,10 +60,10 @@ TEST(KvCache, ACopyHoldsEveryLayerAndIsNotShared) {
 
 TEST(KvCache, EngineSizesThePoolByMemoryAndNeed) {
   TestModel m;
-  const int64_t page = KvCache::page_bytes(m.model.attention(0).shape, 3);
+  const int64_t page = m.backend.page_bytes();
   EXPECT_EQ(page, 3 * 2 * 2 * 16 * 16 * 2);
   const auto pages = [&](const Engine::Options& options) {
-    return Engine(m.runtime, m.model, options).cache().pages();
+    return Engine(m.backend, options).cache().pages();
   };
   EXPECT_EQ(pages({.max_context = 4096, .kv_memory_bytes = 10 * page + 1}), 10);
   // Two sequences of three pages and one each for the prompt's last one.

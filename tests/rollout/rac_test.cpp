@@ -12,8 +12,8 @@ Precision rac(double ratio) { return parse_precision("nvfp4-rac", {.ratio = rati
 
 std::vector<std::vector<int64_t>> sums_of(TestModel& m, const std::vector<Request>& requests,
                                           GenerateOptions options) {
-  Engine engine(m.runtime, m.model, {.max_context = 64});
-  ResidualSums sums(m.model, m.runtime.num_threads());
+  Engine engine(m.backend, {.max_context = 64});
+  ResidualSums sums(m.model.sites(), m.runtime.num_threads());
   options.residual_sums = &sums;
   engine.generate(requests, options);
   return sums.totals();
@@ -49,13 +49,13 @@ TEST(ResidualStatistics, AddOverSamples) {
 
 TEST(Calibration, SelectsByTheResidualsUnderFullMasks) {
   TestModel m(rac(0.25));
-  Engine engine(m.runtime, m.model, {.max_context = 64});
+  Engine engine(m.backend, {.max_context = 64});
   const std::vector<Request> requests = make_requests(2);
   const RacMasks masks = calibrate_masks(engine, requests, make_options());
   EXPECT_EQ(m.model.masks(), masks);
 
   TestModel full(rac(0.25));
-  full.model.refresh(full.runtime.context(), full_masks(full.model));
+  full.model.refresh(full.runtime.context(), full_masks(full.model.sites()));
   EXPECT_EQ(select_masks(sums_of(full, requests, make_options()), {.ratio = 0.25}), masks);
   // Sparse layers 0 and 2: a quarter of 64 and of 32 channels; nothing elsewhere.
   for (int64_t layer = 0; layer < 3; ++layer) {
@@ -73,7 +73,7 @@ TEST(Calibration, SelectsByTheResidualsUnderFullMasks) {
 TEST(Calibration, ChangesTheRolloutsThatFollow) {
   // Otherwise equal masks above would prove little.
   TestModel m(rac(0.25));
-  Engine engine(m.runtime, m.model, {.max_context = 64});
+  Engine engine(m.backend, {.max_context = 64});
   const std::vector<Sample> before = engine.generate(make_requests(2), make_options());
   calibrate_masks(engine, make_requests(2), make_options());
   const std::vector<Sample> after = engine.generate(make_requests(2), make_options());
@@ -84,25 +84,25 @@ TEST(Calibration, ChangesTheRolloutsThatFollow) {
 
 TEST(Calibration, SelectsEverythingWithoutSampling) {
   TestModel m(rac(1));
-  Engine engine(m.runtime, m.model, {.max_context = 64});
-  EXPECT_EQ(calibrate_masks(engine, {}, make_options()), full_masks(m.model));
-  EXPECT_EQ(m.model.masks(), full_masks(m.model));
+  Engine engine(m.backend, {.max_context = 64});
+  EXPECT_EQ(calibrate_masks(engine, {}, make_options()), full_masks(m.model.sites()));
+  EXPECT_EQ(m.model.masks(), full_masks(m.model.sites()));
 }
 
 TEST(MasksFit, TheModelThatTheyWereMadeForAndNoOther) {
   const TestModel m(rac(0.25));
-  EXPECT_TRUE(masks_fit(m.masks, m.model));
-  EXPECT_FALSE(masks_fit({}, m.model));
-  EXPECT_FALSE(masks_fit(full_masks(m.model), m.model));
-  EXPECT_FALSE(masks_fit(m.masks, TestModel(rac(0.5)).model));
-  EXPECT_FALSE(masks_fit(m.masks, TestModel(Precision{}).model));
+  EXPECT_TRUE(masks_fit(m.masks, m.model.sites()));
+  EXPECT_FALSE(masks_fit({}, m.model.sites()));
+  EXPECT_FALSE(masks_fit(full_masks(m.model.sites()), m.model.sites()));
+  EXPECT_FALSE(masks_fit(m.masks, TestModel(rac(0.5)).model.sites()));
+  EXPECT_FALSE(masks_fit(m.masks, TestModel(Precision{}).model.sites()));
   const QuantizeScope linears{.what = QuantizeScope::What::kLinears};
-  EXPECT_FALSE(masks_fit(m.masks, TestModel(rac(0.25), linears).model));
+  EXPECT_FALSE(masks_fit(m.masks, TestModel(rac(0.25), linears).model.sites()));
 }
 
 TEST(Calibration, HasNothingToSelectWithoutCompensation) {
   TestModel m(parse_precision("nvfp4", {}));
-  Engine engine(m.runtime, m.model, {.max_context = 64});
+  Engine engine(m.backend, {.max_context = 64});
   EXPECT_TRUE(calibrate_masks(engine, make_requests(1), make_options()).empty());
 }
 

@@ -14,7 +14,7 @@ using namespace quads::testing;
 class Sampling : public ::testing::Test {
  protected:
   TestModel m;
-  Engine engine{m.runtime, m.model, {.max_context = 64}};
+  Engine engine{m.backend, {.max_context = 64}};
   GenerateOptions options = make_options();
 };
 

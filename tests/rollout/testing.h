@@ -10,6 +10,7 @@
 
 #include "base/error.h"
 #include "base/random.h"
+#include "rollout/cpu_backend.h"
 #include "rollout/engine.h"
 #include "rollout/rac_calibration.h"
 #include "rollout/weight_sync.h"
@@ -37,7 +38,8 @@ struct TestModel {
                      const ModelConfig& config = small_config())
       : runtime(isa, threads),
         parameters(config),
-        model(parameters, {.precision = precision, .scope = scope}) {
+        model(parameters, {.precision = precision, .scope = scope}),
+        backend(runtime, model) {
     parameters.initialise(7);
     if (precision.rac.ratio > 0) masks = arbitrary_masks();
     model.refresh(runtime.context(), masks);
@@ -45,7 +47,7 @@ struct TestModel {
 
   /// Masks of the precision's ratio, by sums that differ from channel to channel.
   RacMasks arbitrary_masks() const {
-    std::vector<std::vector<int64_t>> sums = ResidualSums(model, 1).totals();
+    std::vector<std::vector<int64_t>> sums = ResidualSums(model.sites(), 1).totals();
     RandomSequence draws(3, RandomStream::kInit, 0);
     for (std::vector<int64_t>& site : sums) {
       for (int64_t& sum : site) sum = draws.below(1000);
@@ -56,6 +58,7 @@ struct TestModel {
   kernels::CpuRuntime runtime;
   Parameters parameters;
   PackedModel model;
+  CpuBackend backend;
   RacMasks masks;
 };
 

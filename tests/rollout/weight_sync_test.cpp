@@ -41,12 +41,12 @@ class WeightSyncTest : public ::testing::Test {
   }
   TestModel m{parse_precision("nvfp4-rac", {.ratio = 0.5}),
               {.what = QuantizeScope::What::kLinears}};
-  Engine engine{m.runtime, m.model, {.max_context = 64}};
+  Engine engine{m.backend, {.max_context = 64}};
   WeightSync sync{m.runtime, m.parameters, m.model};
 };
 
 TEST_F(WeightSyncTest, WeightsAThenBThenAGiveTheSameRolloutsToTheBit) {
-  const RacMasks full = full_masks(m.model);
+  const RacMasks full = full_masks(m.model.sites());
   sync.sync(m.masks);
   const std::vector<Sample> a = generate();
   m.parameters.initialise(8);
@@ -84,7 +84,7 @@ TEST_F(WeightSyncTest, AddressesStayTheSame) {
   };
   const std::vector<const void*> before = addresses();
   m.parameters.initialise(8);
-  sync.sync(full_masks(m.model));
+  sync.sync(full_masks(m.model.sites()));
   NamedWeights named(m.parameters);
   sync.sync_named(named.tensors, m.masks);
   EXPECT_EQ(before, addresses());
