@@ -10,22 +10,13 @@
 #include <cstdint>
 #include <span>
 
+#include "kernels/cuda/weight_format.h"
 #include "numerics/nvfp4.h"
 
 namespace quads::kernels::cuda {
 
-inline constexpr int kTileRows = 64;      // of N, in a tile
-inline constexpr int kStageK = 128;       // of K, in a stage
-inline constexpr int kSliceBytes = 1152;  // 16 rows of a stage
-inline constexpr int kTileBytes = 4 * kSliceBytes;
-
-/// Stages of a K of any length; what is missing from the last one is zeros.
-constexpr int stages_of(int64_t k) { return static_cast<int>((k + kStageK - 1) / kStageK); }
-
-/// Bytes of one expert's weight [n, k]; n is a multiple of 64.
-constexpr int64_t fragment_bytes(int64_t n, int64_t k) {
-  return n / kTileRows * stages_of(k) * kTileBytes;
-}
+inline constexpr int kSliceBytes = slice_bytes(WeightFormat::kNvfp4);
+inline constexpr int kTileBytes = kTileSlices * kSliceBytes;
 
 /// Packs W [rows, k] of one expert into `out` (fragment_bytes). `block_position` [k / 16] is the
 /// position that each block of 16 channels takes along K (a permutation), empty for the natural

@@ -17,6 +17,7 @@ struct GemmArgs {
   int n;
   int stages;
   int residual_stages;
+  float weight_factor;  // of the decoder
   bool y_is_bf16;
 };
 
@@ -26,11 +27,17 @@ inline constexpr int kMaxSegments = 32;
 /// Shared memory of a block, its static part included.
 int shared_bytes_mma_64x8(const GemmArgs& args);
 int shared_bytes_mma_256x32();
+int shared_bytes_mma_256x32_fp8();
+int shared_bytes_mma_128x32_bf16();
 
 void launch_mma_64x8(const CudaContext& context, const GemmArgs& args);
 void launch_mma_256x32(const CudaContext& context, const GemmArgs& args);
+void launch_mma_256x32_fp8(const CudaContext& context, const GemmArgs& args);
+void launch_mma_128x32_bf16(const CudaContext& context, const GemmArgs& args);
 void launch_wgmma_512x32(const CudaContext& context, const GemmArgs& args);
 void launch_wgmma_256x96(const CudaContext& context, const GemmArgs& args);
 void launch_wgmma_128x192(const CudaContext& context, const GemmArgs& args);
+void launch_wgmma_256x96_fp8(const CudaContext& context, const GemmArgs& args);
+void launch_wgmma_128x96_bf16(const CudaContext& context, const GemmArgs& args);
 
 }  // namespace quads::kernels::cuda

@@ -5,7 +5,7 @@
 
 #include "base/error.h"
 #include "kernels/cuda/activation_image.h"
-#include "kernels/cuda/fragment_weights.h"
+#include "kernels/cuda/fragment_codes.h"
 #include "kernels/cuda/gemm_launch.h"
 
 namespace quads::kernels::cuda {
@@ -24,6 +24,7 @@ GemmArgs args_of(const GroupedGemm& gemm) {
   args.stages = stages_of(gemm.k);
   args.residual_stages = gemm.residual_stages;
   args.y_is_bf16 = gemm.y_is_bf16;
+  args.weight_factor = gemm.format == WeightFormat::kBf16 ? 1.0F : kDecodedWeightFactor;
   return args;
 }
 
@@ -36,6 +37,8 @@ void check_shape(const GroupedGemm& gemm) {
   require(gemm.residual_stages >= 0 && gemm.residual_stages <= stages_of(gemm.k),
           "grouped product: {} stages with a second pass of {}", gemm.residual_stages,
           stages_of(gemm.k));
+  require(gemm.residual_stages == 0 || gemm.format == WeightFormat::kNvfp4,
+          "grouped product: only NVFP4 weights are compensated");
   // Rows are counted in 32 bits; so are tiles, of 8 rows of activations x 64 of n at the smallest.
   require(gemm.rows_bound >= 0 && gemm.rows_bound <= INT_MAX / 16 &&
               (gemm.rows_bound / 8 + gemm.experts) * (gemm.n / kTileRows) <= INT_MAX,
@@ -43,6 +46,19 @@ void check_shape(const GroupedGemm& gemm) {
 }
 
 constexpr int kHopper = 90;
+
+WeightFormat tile_format(GemmTile tile) {
+  switch (tile) {
+    case GemmTile::kMma256x32Fp8:
+    case GemmTile::kWgmma256x96Fp8:
+      return WeightFormat::kFp8;
+    case GemmTile::kMma128x32Bf16:
+    case GemmTile::kWgmma128x96Bf16:
+      return WeightFormat::kBf16;
+    default:
+      return WeightFormat::kNvfp4;
+  }
+}
 
 }  // namespace
 
@@ -58,11 +74,20 @@ const char* tile_name(GemmTile tile) {
       return "wgmma 256x96";
     case GemmTile::kWgmma128x192:
       return "wgmma 128x192";
+    case GemmTile::kMma256x32Fp8:
+      return "mma 256x32, FP8";
+    case GemmTile::kWgmma256x96Fp8:
+      return "wgmma 256x96, FP8";
+    case GemmTile::kMma128x32Bf16:
+      return "mma 128x32, BF16";
+    case GemmTile::kWgmma128x96Bf16:
+      return "wgmma 128x96, BF16";
   }
   return "?";
 }
 
 bool tile_fits(const CudaContext& context, const GroupedGemm& gemm, GemmTile tile) {
+  if (tile_format(tile) != gemm.format) return false;
   switch (tile) {
     case GemmTile::kMma64x8: {
       // A block keeps a list of the experts that it meets.
@@ -72,8 +97,14 @@ bool tile_fits(const CudaContext& context, const GroupedGemm& gemm, GemmTile til
     }
     case GemmTile::kMma256x32:
       return shared_bytes_mma_256x32() <= context.shared_bytes;
+    case GemmTile::kMma256x32Fp8:
+      return shared_bytes_mma_256x32_fp8() <= context.shared_bytes;
+    case GemmTile::kMma128x32Bf16:
+      return shared_bytes_mma_128x32_bf16() <= context.shared_bytes;
     case GemmTile::kWgmma512x32:
     case GemmTile::kWgmma256x96:
+    case GemmTile::kWgmma256x96Fp8:
+    case GemmTile::kWgmma128x96Bf16:
       return context.capability == kHopper;
     case GemmTile::kWgmma128x192:
       return context.capability == kHopper && gemm.residual_stages > 0;
@@ -86,6 +117,12 @@ bool tile_fits(const CudaContext& context, const GroupedGemm& gemm, GemmTile til
 GemmTile choose_tile(const CudaContext& context, const GroupedGemm& gemm) {
   const bool compensated = gemm.residual_stages > 0;
   const bool hopper = context.capability == kHopper;
+  if (gemm.format == WeightFormat::kFp8) {
+    return hopper ? GemmTile::kWgmma256x96Fp8 : GemmTile::kMma256x32Fp8;
+  }
+  if (gemm.format == WeightFormat::kBf16) {
+    return hopper ? GemmTile::kWgmma128x96Bf16 : GemmTile::kMma128x32Bf16;
+  }
   const auto at_most = [&](int64_t rows) { return gemm.rows_bound <= rows * gemm.experts; };
   if (at_most(4) && tile_fits(context, gemm, GemmTile::kMma64x8)) {
     return GemmTile::kMma64x8;
@@ -114,6 +151,14 @@ void grouped_gemm(const CudaContext& context, const GroupedGemm& gemm, GemmTile 
       return launch_wgmma_256x96(context, args);
     case GemmTile::kWgmma128x192:
       return launch_wgmma_128x192(context, args);
+    case GemmTile::kMma256x32Fp8:
+      return launch_mma_256x32_fp8(context, args);
+    case GemmTile::kWgmma256x96Fp8:
+      return launch_wgmma_256x96_fp8(context, args);
+    case GemmTile::kMma128x32Bf16:
+      return launch_mma_128x32_bf16(context, args);
+    case GemmTile::kWgmma128x96Bf16:
+      return launch_wgmma_128x96_bf16(context, args);
   }
 }
 

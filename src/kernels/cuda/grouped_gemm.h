@@ -1,16 +1,18 @@
-// The product of every expert's NVFP4 weight with the rows that were routed to it, with residual
-// compensation: y = alpha (W q1 + W q2).
+// The product of every expert's weight (NVFP4, FP8 or BF16) with the rows that were routed to it;
+// for NVFP4 with residual compensation: y = alpha (W q1 + W q2).
 //
 // Every product of two dequantised operands is exact; sums are FP32 in the tensor core's order over
 // k16 steps in rising order, W q1 and W q2 in two accumulators, one addition at the end, then one
 // multiplication by the expert's global scale. The order is the same for every tile shape, so a
 // row's result depends on that row and on its expert's weight alone: not on the number of rows,
-// their order, the neighbours or the tile (which mma.sync and wgmma were measured to share).
+// their order, the neighbours or the tile (which mma.sync and wgmma were measured to share). Nor on
+// the format: weights of equal value give equal bits.
 #pragma once
 
 #include <cstdint>
 
 #include "kernels/cuda/context.h"
+#include "kernels/cuda/weight_format.h"
 #include "numerics/bf16.h"
 
 namespace quads::kernels::cuda {
@@ -19,15 +21,16 @@ inline constexpr int kMaxExperts = 512;
 
 /// Device pointers, 16-byte aligned.
 struct GroupedGemm {
-  int experts = 0;                          // 1..kMaxExperts
-  int64_t n = 0;                            // a multiple of 64
-  int64_t k = 0;                            // any; images and weights are padded to stages of 128
-  const uint8_t* weights = nullptr;         // [experts][fragment_bytes(n, k)]
-  const float* global_scales = nullptr;     // [experts]
+  int experts = 0;  // 1..kMaxExperts
+  int64_t n = 0;    // a multiple of 64
+  int64_t k = 0;    // any; images and weights are padded to stages of 128
+  WeightFormat format = WeightFormat::kNvfp4;
+  const uint8_t* weights = nullptr;         // [experts][fragment_bytes(n, k, format)]
+  const float* global_scales = nullptr;     // [experts]; null: 1
   const int32_t* expert_offsets = nullptr;  // [experts + 1]: the sorted rows of each expert
   const Bf16* q1 = nullptr;                 // image over stages_of(k) stages (activation_image.h)
   const Bf16* q2 = nullptr;                 // image over residual_stages stages
-  int residual_stages = 0;                  // leading stages of K with a second pass; 0 for none
+  int residual_stages = 0;                  // leading stages of K with a second pass; NVFP4 only
   void* y = nullptr;                        // [rows, n], rows sorted by expert
   bool y_is_bf16 = false;                   // FP32 else
   /// At least expert_offsets[experts]; chooses the tile and sizes nothing else.
@@ -41,13 +44,18 @@ enum class GemmTile : uint8_t {
   kWgmma512x32,  // Hopper
   kWgmma256x96,
   kWgmma128x192,  // with compensation only
+  kMma256x32Fp8,
+  kWgmma256x96Fp8,
+  kMma128x32Bf16,
+  kWgmma128x96Bf16,
 };
-inline constexpr GemmTile kGemmTiles[] = {GemmTile::kMma64x8, GemmTile::kMma256x32,
-                                          GemmTile::kWgmma512x32, GemmTile::kWgmma256x96,
-                                          GemmTile::kWgmma128x192};
+inline constexpr GemmTile kGemmTiles[] = {
+    GemmTile::kMma64x8,        GemmTile::kMma256x32,     GemmTile::kWgmma512x32,
+    GemmTile::kWgmma256x96,    GemmTile::kWgmma128x192,  GemmTile::kMma256x32Fp8,
+    GemmTile::kWgmma256x96Fp8, GemmTile::kMma128x32Bf16, GemmTile::kWgmma128x96Bf16};
 const char* tile_name(GemmTile tile);
 
-/// Whether the device and the shape allow the tile.
+/// Whether the tile is for the format and allowed by the device and the shape.
 bool tile_fits(const CudaContext& context, const GroupedGemm& gemm, GemmTile tile);
 
 /// The tile that measured fastest for so many rows an expert.

@@ -5,7 +5,7 @@
 namespace quads::kernels::cuda {
 namespace {
 
-using Config = TileConfig<false, 4, 1, 32, 3, 3>;
+using Config = TileConfig<Nvfp4Decoder, false, 4, 1, 32, 3, 3>;
 
 }  // namespace
 

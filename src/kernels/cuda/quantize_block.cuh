@@ -6,12 +6,14 @@
 
 namespace quads::kernels::cuda {
 
-/// numerics' smallest_power_of_two_scale for NVFP4, from the BF16 bits of a row's amax.
-__device__ __forceinline__ float global_scale_of(uint32_t amax) {
-  constexpr uint32_t kMax = 0x4528;  // 2688
+inline constexpr uint32_t kNvfp4MaxBits = 0x4528;  // 2688 as BF16
+inline constexpr uint32_t kE4m3MaxBits = 0x43E0;   // 448
+
+/// numerics' smallest_power_of_two_scale, from the BF16 bits of an amax and of the largest value.
+__device__ __forceinline__ float power_of_two_scale(uint32_t amax, uint32_t max_value) {
   if (amax == 0) return 1.0F;
-  const int up = (amax & 0x7FU) > (kMax & 0x7FU) ? 1 : 0;
-  const int exponent = static_cast<int>(amax >> 7) - static_cast<int>(kMax >> 7) + up;
+  const int up = (amax & 0x7FU) > (max_value & 0x7FU) ? 1 : 0;
+  const int exponent = static_cast<int>(amax >> 7) - static_cast<int>(max_value >> 7) + up;
   return __uint_as_float(static_cast<uint32_t>(max(exponent, -100) + 127) << 23);
 }
 

@@ -10,10 +10,15 @@ struct QuantizeShape {
   int block_rows;
   int stages;
   int residual_stages;
+  int groups;  // of block_rows rows
+  int blocks;  // of threads, which take groups in turn
+  int shared_bytes;
 };
 
 void launch_place_rows(const CudaContext& context, const PlaceRows& args);
-void launch_quantize_rows(const CudaContext& context, const QuantizeRows& args,
-                          const QuantizeShape& shape);
+void launch_quantize_nvfp4(const CudaContext& context, const QuantizeRows& args,
+                           const QuantizeShape& shape);
+void launch_quantize_plain(const CudaContext& context, const QuantizeRows& args,
+                           const QuantizeShape& shape);
 
 }  // namespace quads::kernels::cuda

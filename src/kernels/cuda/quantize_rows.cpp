@@ -1,15 +1,18 @@
 // Checks of the quantiser's arguments, and the shape of its blocks.
 #include "kernels/cuda/quantize_rows.h"
 
+#include <algorithm>
+
 #include "base/error.h"
-#include "kernels/cuda/fragment_weights.h"
 #include "kernels/cuda/grouped_gemm.h"
 #include "kernels/cuda/quantize_launch.h"
+#include "numerics/nvfp4.h"
 
 namespace quads::kernels::cuda {
 namespace {
 
 constexpr int64_t kMaxRows = INT32_MAX / 16;
+constexpr int kStatisticsBlocks = 4;  // a multiprocessor
 
 }  // namespace
 
@@ -29,8 +32,14 @@ void quantize_rows(const CudaContext& context, const QuantizeRows& args) {
           args.ldx);
   require(args.residual_blocks >= 0 && args.residual_blocks <= k / kNvfp4Block,
           "quantising rows: {} compensated blocks of {}", args.residual_blocks, k / kNvfp4Block);
+  require(args.format == WeightFormat::kNvfp4 ||
+              (args.residual_blocks == 0 && args.block_position == nullptr &&
+               args.residual_sums == nullptr),
+          "quantising rows: compensation and its statistics are for NVFP4");
   require(args.rows >= 0 && args.rows <= kMaxRows && args.copies >= 1,
           "quantising rows: {} rows, {} copies", args.rows, args.copies);
+  require((args.x == nullptr) != (args.gate_up == nullptr) || args.rows == 0,
+          "quantising rows: either x or gate_up");
   require(args.first_bad_row != nullptr, "quantising rows: nowhere to report a bad row to");
   if (args.rows == 0) return;
   QuantizeShape shape;
@@ -40,7 +49,17 @@ void quantize_rows(const CudaContext& context, const QuantizeRows& args) {
   // Few rows are spread over the device; many share blocks of 256 threads.
   const bool few = args.rows <= 2 * context.multiprocessors;
   shape.block_rows = few || shape.row_threads > 128 ? 1 : 256 / shape.row_threads;
-  launch_quantize_rows(context, args, shape);
+  shape.groups = static_cast<int>((args.rows + shape.block_rows - 1) / shape.block_rows);
+  // Statistics are gathered in registers over many rows and added once a block.
+  shape.blocks = args.residual_sums == nullptr
+                     ? shape.groups
+                     : std::min(shape.groups, kStatisticsBlocks * context.multiprocessors);
+  shape.shared_bytes = shape.block_rows * (shape.stages + shape.residual_stages) * 256;
+  if (args.format == WeightFormat::kNvfp4) {
+    launch_quantize_nvfp4(context, args, shape);
+  } else {
+    launch_quantize_plain(context, args, shape);
+  }
 }
 
 }  // namespace quads::kernels::cuda

@@ -10,21 +10,22 @@
 #include <type_traits>
 
 #include "kernels/cuda/activation_image.h"
-#include "kernels/cuda/decode.cuh"
-#include "kernels/cuda/fragment_weights.h"
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/ptx.cuh"
 #include "kernels/cuda/store.cuh"
 #include "kernels/cuda/units.cuh"
+#include "kernels/cuda/weight_decoders.cuh"
 #include "kernels/cuda/wgmma.cuh"
 
 namespace quads::kernels::cuda {
 
 /// `columns`: rows of activations, q1 and q2, of a tile; `tiles`: of 64 rows of N a warpgroup.
 /// Registers: what setmaxnreg gives to consumers and leaves to the copying warps; 0 to leave it.
-template <bool wgmma, int warpgroups, int tiles, int columns, int weight_stages,
-          int activation_stages, int consumer_registers = 0, int producer_registers = 0>
+template <class WeightDecoder, bool wgmma, int warpgroups, int tiles, int columns,
+          int weight_stages, int activation_stages, int consumer_registers = 0,
+          int producer_registers = 0>
 struct TileConfig {
+  using Decoder = WeightDecoder;
   static constexpr bool kWgmma = wgmma;
   static constexpr int kWarpgroups = warpgroups;
   static constexpr int kTiles = tiles;
@@ -37,6 +38,8 @@ struct TileConfig {
   static constexpr int kConsumerWarps = warpgroups * 4;
   static constexpr int kThreads = (warpgroups + 1) * 128;
   static constexpr int kBlockTiles = warpgroups * tiles;
+  static constexpr int kSliceBytes = slice_bytes(Decoder::kFormat);
+  static constexpr int kTileBytes = kTileSlices * kSliceBytes;
   static constexpr int kWeightBytes = kBlockTiles * kTileBytes;  // of a stage
   static constexpr int kActivationBytes = columns * 2 * kStageK;
   // Barriers and the rings' alignment come before the rings.
@@ -90,7 +93,7 @@ template <class C>
 __device__ void stream_weights(const GemmArgs& args, int count, uint32_t ring, uint32_t barriers,
                                UnitQueue* queue) {
   const uint64_t policy = evict_first_policy();
-  const int64_t tile_bytes = static_cast<int64_t>(args.stages) * kTileBytes;
+  const int64_t tile_bytes = static_cast<int64_t>(args.stages) * C::kTileBytes;
   int slot = 0;
   uint32_t parity = 1;
   for (int u = 0; u < count; ++u) {
@@ -98,14 +101,14 @@ __device__ void stream_weights(const GemmArgs& args, int count, uint32_t ring, u
     queue->release(u, true);
     const int tiles = min(C::kBlockTiles, args.n / kTileRows - unit.n_tile);
     const uint8_t* source = args.weights + unit.weight_tile * tile_bytes;
-    for (int stage = 0; stage < args.stages; ++stage, source += kTileBytes) {
+    for (int stage = 0; stage < args.stages; ++stage, source += C::kTileBytes) {
       barrier_wait(barriers + (C::kWeightStages + slot) * 8, parity);
-      barrier_expect(barriers + slot * 8, tiles * kTileBytes);
+      barrier_expect(barriers + slot * 8, tiles * C::kTileBytes);
 #pragma unroll
       for (int i = 0; i < C::kBlockTiles; ++i) {
         if (i >= tiles) break;
-        bulk_copy(ring + slot * C::kWeightBytes + i * kTileBytes, source + i * tile_bytes,
-                  kTileBytes, barriers + slot * 8, policy);
+        bulk_copy(ring + slot * C::kWeightBytes + i * C::kTileBytes, source + i * tile_bytes,
+                  C::kTileBytes, barriers + slot * 8, policy);
       }
       if (++slot == C::kWeightStages) {
         slot = 0;
@@ -181,8 +184,7 @@ struct Consumer {
   static constexpr int kSubSteps = 8 / kFragments * C::kTiles;
 
   uint32_t a[2][kFragments][4];  // decoded: of this sub-step and the next
-  uint4 codes;                   // raw: of the one after
-  uint2 scales;
+  typename C::Decoder raw;       // of the one after
   Ring<C::kWeightStages, C::kWeightBytes> weights;
   Ring<C::kActivationStages, C::kActivationBytes> activations;
   int lane;
@@ -190,16 +192,10 @@ struct Consumer {
   __device__ __forceinline__ bool elected() const { return lane == 0; }
   __device__ __forceinline__ void load(int sub_step) {
     const int half = sub_step / C::kTiles;
-    const uint32_t slice = weights.at + sub_step % C::kTiles * kTileBytes;
-    codes = load_shared_16(slice + half * 512 + lane * 16);
-    scales = load_shared_8(slice + 1024 + (lane >> 2) * 16 + half * 8);
+    raw.load(weights.at + sub_step % C::kTiles * C::kTileBytes, half, lane);
   }
   __device__ __forceinline__ void decode(int buffer, int pair) {
-    if (pair == 0) {
-      decode_blocks(codes.x, codes.y, scales.x, a[buffer][0], a[buffer][1]);
-    } else {
-      decode_blocks(codes.z, codes.w, scales.y, a[buffer][2], a[buffer][3]);
-    }
+    raw.decode(pair, a[buffer][2 * pair], a[buffer][2 * pair + 1]);
   }
   __device__ __forceinline__ void start() {
     weights.wait();
@@ -356,8 +352,9 @@ __global__ void __launch_bounds__(C::kThreads, 1) tile_gemm(const __grid_constan
       asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(C::kConsumerRegisters));
     }
     Consumer<C> consumer;
-    consumer.weights.init(weight_ring + warp / 4 * C::kTiles * kTileBytes + warp % 4 * kSliceBytes,
-                          weight_barriers);
+    consumer.weights.init(
+        weight_ring + warp / 4 * C::kTiles * C::kTileBytes + warp % 4 * C::kSliceBytes,
+        weight_barriers);
     // The shuffle tells the compiler that all lanes have the same: descriptors stay uniform.
     consumer.activations.init(__shfl_sync(~0U, activation_ring, 0),
                               __shfl_sync(~0U, activation_barriers, 0));
@@ -374,16 +371,18 @@ __global__ void __launch_bounds__(C::kThreads, 1) tile_gemm(const __grid_constan
   }
 }
 
-/// Compiles a kernel with a second pass and, unless only that is wanted, one without.
-template <class C, bool compensated_only = false>
+/// Which kernels of a tile are compiled: without a second pass, with one.
+enum class Passes { kOne, kTwo, kBoth };
+
+template <class C, Passes passes = Passes::kBoth>
 void launch_tile_gemm(const CudaContext& context, const GemmArgs& args, const char* name) {
   const auto run = [&](auto* kernel) {
     launch(context, name, kernel, context.multiprocessors, C::kThreads, C::kSharedBytes, args);
   };
-  if constexpr (!compensated_only) {
-    if (args.residual_stages == 0) return run(tile_gemm<C, false>);
+  if constexpr (passes != Passes::kTwo) {
+    if (passes == Passes::kOne || args.residual_stages == 0) return run(tile_gemm<C, false>);
   }
-  run(tile_gemm<C, true>);
+  if constexpr (passes != Passes::kOne) run(tile_gemm<C, true>);
 }
 
 }  // namespace quads::kernels::cuda

@@ -75,7 +75,7 @@ struct __align__(16) Unit {
   int first_row;        // of y
   int rows;             // 1..tile_rows
   int n_tile;           // first tile of 64 rows of N, in the expert
-  float scale;          // the expert's global scale with the decoder's factor
+  float scale;          // the expert's with the decoder's factor
   int64_t weight_tile;  // the same tile counted from the first expert
   int image_row;        // padded rows before the expert
   int padded_rows;      // the expert's
@@ -98,7 +98,7 @@ __device__ __forceinline__ Unit find_unit(const ExpertTable& table, const GemmAr
   unit.first_row = first + begin;
   unit.rows = min(height, count - begin);
   unit.n_tile = n_tile;
-  unit.scale = args.global_scales[e] * kDecodedWeightFactor;
+  unit.scale = args.weight_factor * (args.global_scales == nullptr ? 1.0F : args.global_scales[e]);
   unit.weight_tile = static_cast<int64_t>(e) * (args.n / 64) + n_tile;
   unit.image_row = table.padded[e];
   unit.padded_rows = table.padded[e + 1] - table.padded[e];

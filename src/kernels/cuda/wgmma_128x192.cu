@@ -4,7 +4,8 @@
 namespace quads::kernels::cuda {
 
 void launch_wgmma_128x192(const CudaContext& context, const GemmArgs& args) {
-  launch_tile_gemm<TileConfig<true, 2, 1, 192, 6, 3>, true>(context, args, "wgmma 128x192");
+  launch_tile_gemm<TileConfig<Nvfp4Decoder, true, 2, 1, 192, 6, 3>, Passes::kTwo>(context, args,
+                                                                                  "wgmma 128x192");
 }
 
 }  // namespace quads::kernels::cuda

@@ -4,7 +4,8 @@
 namespace quads::kernels::cuda {
 
 void launch_wgmma_256x96(const CudaContext& context, const GemmArgs& args) {
-  launch_tile_gemm<TileConfig<true, 4, 1, 96, 6, 4, 112, 32>>(context, args, "wgmma 256x96");
+  launch_tile_gemm<TileConfig<Nvfp4Decoder, true, 4, 1, 96, 6, 4, 112, 32>>(context, args,
+                                                                            "wgmma 256x96");
 }
 
 }  // namespace quads::kernels::cuda

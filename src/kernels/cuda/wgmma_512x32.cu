@@ -4,7 +4,7 @@
 namespace quads::kernels::cuda {
 
 void launch_wgmma_512x32(const CudaContext& context, const GemmArgs& args) {
-  launch_tile_gemm<TileConfig<true, 4, 2, 32, 5, 4>>(context, args, "wgmma 512x32");
+  launch_tile_gemm<TileConfig<Nvfp4Decoder, true, 4, 2, 32, 5, 4>>(context, args, "wgmma 512x32");
 }
 
 }  // namespace quads::kernels::cuda

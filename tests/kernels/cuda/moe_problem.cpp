@@ -10,6 +10,7 @@
 
 #include "base/random.h"
 #include "kernels/cuda/fragment_weights.h"
+#include "numerics/e4m3.h"
 #include "numerics/rac.h"
 
 namespace quads::kernels::cuda {
@@ -27,6 +28,26 @@ Nvfp4Matrix random_weight(int64_t rows, int64_t k, uint64_t seed) {
     scale = static_cast<uint8_t>(word % 64 == 0 ? (word >> 8) % 127 : 0x28 + (word >> 8) % 0x28);
   }
   return w;
+}
+
+Fp8Matrix random_fp8_weight(int64_t rows, int64_t k, uint64_t seed) {
+  RandomSequence random(seed, RandomStream::kInit, 1);
+  const int64_t scales = (rows + kFp8Block - 1) / kFp8Block * ((k + kFp8Block - 1) / kFp8Block);
+  Fp8Matrix w{rows, k, kFp8Block, std::vector<uint8_t>(rows * k), std::vector<float>(scales)};
+  for (uint8_t& code : w.codes) {
+    code = static_cast<uint8_t>(random.below(256));
+    if (e4m3_is_nan(code)) code ^= 0x01U;
+  }
+  for (float& scale : w.scales) scale = std::ldexp(1.0F, -9 - static_cast<int>(random.below(4)));
+  if (!w.scales.empty()) w.scales.back() = 0x1p-100F;
+  return w;
+}
+
+std::vector<Bf16> as_bf16(const std::vector<float>& values) {
+  std::vector<Bf16> result;
+  result.reserve(values.size());
+  for (const float value : values) result.push_back(to_bf16(value));
+  return result;
 }
 
 std::vector<int32_t> shuffled_positions(int64_t blocks, uint64_t seed) {

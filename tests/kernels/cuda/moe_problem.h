@@ -8,12 +8,19 @@
 
 #include "kernels/cuda/activation_image.h"
 #include "numerics/bf16.h"
+#include "numerics/fp8.h"
 #include "numerics/nvfp4.h"
 
 namespace quads::kernels::cuda {
 
 /// Any codes; scales around 1, some of them 0, subnormal or large; g = 2^-8 .. 2^-10.
 Nvfp4Matrix random_weight(int64_t rows, int64_t k, uint64_t seed);
+
+/// Any codes; scales 2^-12 .. 2^-9, one of them 2^-100.
+Fp8Matrix random_fp8_weight(int64_t rows, int64_t k, uint64_t seed);
+
+/// Values that BF16 holds exactly.
+std::vector<Bf16> as_bf16(const std::vector<float>& values);
 
 /// A permutation of 0 .. blocks - 1.
 std::vector<int32_t> shuffled_positions(int64_t blocks, uint64_t seed);

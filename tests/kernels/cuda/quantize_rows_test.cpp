@@ -227,6 +227,11 @@ TEST(QuantizeRows, ArgumentsOutOfRangeAreRefused) {
   refused([](QuantizeRows* args) { args->rows = -1; });
   refused([](QuantizeRows* args) { args->copies = 0; });
   refused([](QuantizeRows* args) { args->first_bad_row = nullptr; });
+  refused([](QuantizeRows* args) { args->rows = 1; });  // of nothing
+  refused([](QuantizeRows* args) {
+    args->format = WeightFormat::kFp8;
+    args->residual_blocks = 1;
+  });
   PlaceRows place;
   EXPECT_THROW(place_rows(context, place), Error);  // no experts
 }

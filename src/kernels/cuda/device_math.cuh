@@ -1,0 +1,51 @@
+// Elementary functions of rows on a device: numerics/math.h and the CPU's row kernels operation by
+// operation, so that the bits are theirs. Files that use them are compiled with --ftz=true, as the
+// CPU's kernels run with denormals flushed.
+#pragma once
+
+#include <cstdint>
+
+namespace quads::kernels::cuda {
+
+/// numerics' exp_f32.
+__device__ __forceinline__ float exp_f32(float x) {
+  constexpr float kMax = 88.37F;
+  constexpr float kMin = -87.3365F;
+  const float clamped = kMax < x ? kMax : x;  // keeps a NaN
+  const float shifted = __fmaf_rn(clamped, 0x1.715476p+0F, 0x1.8p23F);
+  const float n = shifted - 0x1.8p23F;
+  float r = __fmaf_rn(n, -0x1.62e4p-1F, clamped);
+  r = __fmaf_rn(n, -0x1.7f7d1cp-20F, r);
+  float p = 1.9875691500e-4F;
+  p = __fmaf_rn(p, r, 1.3981999507e-3F);
+  p = __fmaf_rn(p, r, 8.3334519073e-3F);
+  p = __fmaf_rn(p, r, 4.1665795894e-2F);
+  p = __fmaf_rn(p, r, 1.6666665459e-1F);
+  p = __fmaf_rn(p, r, 5.0000001201e-1F);
+  p = __fmaf_rn(p, r * r, r);
+  p = p + 1.0F;
+  const float power = __uint_as_float((__float_as_uint(shifted) + 127U) << 23);
+  return x < kMin ? 0.0F : p * power;
+}
+
+/// x * sigmoid(x), without overflow.
+__device__ __forceinline__ float silu(float x) {
+  const float t = exp_f32(__uint_as_float(__float_as_uint(x) | 0x80000000U));
+  return __fdiv_rn(x * (x < 0.0F ? t : 1.0F), 1.0F + t);
+}
+
+/// numerics' to_bf16: bits.
+__device__ __forceinline__ uint32_t round_bf16(float x) {
+  const uint32_t u = __float_as_uint(x);
+  if (x != x) return u >> 16 | 0x40U;
+  return (u + 0x7FFFU + (u >> 16 & 1U)) >> 16;
+}
+
+/// The sum of 16 partial sums, those of the half warp, by numerics' tree; every lane has it.
+__device__ __forceinline__ float reduce_sum_16(float x) {
+#pragma unroll
+  for (int d = 8; d > 0; d /= 2) x += __shfl_xor_sync(~0U, x, d);
+  return x;
+}
+
+}  // namespace quads::kernels::cuda

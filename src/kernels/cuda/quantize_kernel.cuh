@@ -1,0 +1,241 @@
+// The row quantiser: a thread a block of 16, a few warps a row.
+#pragma once
+
+#include "kernels/cuda/device_math.cuh"
+#include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/quantize_block.cuh"
+#include "kernels/cuda/quantize_launch.h"
+
+namespace quads::kernels::cuda {
+
+constexpr int kBlock = 16;
+constexpr uint32_t kBf16Infinity = 0x7F80;
+
+/// A block's values to the row's buffer, as BF16 (they are exact), two 16-byte chunks.
+__device__ __forceinline__ void put_block(uint4* row, int position, const float q[16]) {
+  uint32_t words[8];
+#pragma unroll
+  for (int i = 0; i < 8; ++i) {
+    words[i] = __byte_perm(__float_as_uint(q[2 * i]), __float_as_uint(q[2 * i + 1]), 0x7632);
+  }
+  row[position * 2] = make_uint4(words[0], words[1], words[2], words[3]);
+  row[position * 2 + 1] = make_uint4(words[4], words[5], words[6], words[7]);
+}
+
+__device__ __forceinline__ void load_block(const uint16_t* x, float values[16], uint32_t* amax) {
+  const uint4 low = *reinterpret_cast<const uint4*>(x);
+  const uint4 high = *reinterpret_cast<const uint4*>(x + 8);
+  const uint32_t words[8] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
+  uint32_t largest = 0;
+#pragma unroll
+  for (int i = 0; i < 8; ++i) {
+    values[2 * i] = __uint_as_float(words[i] << 16);
+    values[2 * i + 1] = __uint_as_float(words[i] & 0xFFFF0000U);
+    largest = __vmaxu2(largest, words[i] & 0x7FFF7FFFU);
+  }
+  *amax = max(largest & 0xFFFFU, largest >> 16);
+}
+
+/// bf16(silu(gate) * up) of a block.
+__device__ __forceinline__ void load_silu_block(const float* gate, const float* up,
+                                                float values[16], uint32_t* amax) {
+  uint32_t largest = 0;
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    const float4 g4 = reinterpret_cast<const float4*>(gate)[i];
+    const float4 u4 = reinterpret_cast<const float4*>(up)[i];
+    const float g[4] = {g4.x, g4.y, g4.z, g4.w};
+    const float u[4] = {u4.x, u4.y, u4.z, u4.w};
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {
+      const uint32_t bits = round_bf16(silu(g[j]) * u[j]);
+      values[4 * i + j] = __uint_as_float(bits << 16);
+      largest = max(largest, bits & 0x7FFFU);
+    }
+  }
+  *amax = largest;
+}
+
+__device__ __forceinline__ float amax_of(const float x[16]) {
+  float amax = 0.0F;
+#pragma unroll
+  for (int i = 0; i < 16; ++i) amax = fmaxf(amax, fabsf(x[i]));
+  return amax;
+}
+
+/// What the residual x - q1 leaves of one block, in place of x.
+__device__ __forceinline__ void mask_residual(const uint8_t* mask, float x[16]) {
+  const uint4 bytes = *reinterpret_cast<const uint4*>(mask);
+  const uint32_t words[4] = {bytes.x, bytes.y, bytes.z, bytes.w};
+#pragma unroll
+  for (int i = 0; i < 16; ++i) {
+    if ((words[i / 4] >> (i % 4 * 8) & 0xFFU) == 0) x[i] = 0.0F;
+  }
+}
+
+/// A row's buffer to its place in an image: whole lines of 128 bytes, 8 threads each. Chunks are in
+/// the image's order, so their contents are found by the swizzle.
+__device__ __forceinline__ void copy_row(const uint4* row, const ImageRow& place, int stages,
+                                         int thread, int threads, uint16_t* image) {
+  const int lane = place.index & 7;
+  const int64_t stage_step = static_cast<int64_t>(place.padded_rows) * kStageK;
+  uint16_t* to = image + image_offset(place, stages, 0, lane);  // of the chunk that lies first
+  for (int j = thread; j < stages * 16; j += threads) {
+    *reinterpret_cast<uint4*>(to + (j >> 4) * stage_step + (j >> 3 & 1) * 512 + (j & 7) * 8) =
+        row[j ^ lane];
+  }
+}
+
+/// Whether a row goes anywhere.
+__device__ __forceinline__ bool has_place(const QuantizeRows& args, int64_t row) {
+  for (int copy = 0; copy < args.copies; ++copy) {
+    if (args.image_rows[row * args.copies + copy].index >= 0) return true;
+  }
+  return false;
+}
+
+__device__ __forceinline__ bool counts(const QuantizeRows& args, int64_t row) {
+  if (args.counted == nullptr) return true;
+  return args.counted[args.tokens == nullptr ? row : args.tokens[row]] != 0;
+}
+
+/// q1 of a block and, for NVFP4, the E4M3 scale s1. `amax` is the block's, `g` the scale above.
+template <WeightFormat format>
+__device__ __forceinline__ void quantize_first(const float x[16], uint32_t amax, float g,
+                                               float q[16], float* s1) {
+  if constexpr (format == WeightFormat::kNvfp4) {
+    *s1 = e4m3_scale(__uint_as_float(amax << 16), 1.0F / g);
+    quantize_values(x, *s1 * g, q);
+  } else if constexpr (format == WeightFormat::kFp8) {
+#pragma unroll
+    for (int i = 0; i < 16; ++i) q[i] = round_to_bits<3>(x[i] * (1.0F / g), 0x1p-6F) * g;
+  } else {
+#pragma unroll
+    for (int i = 0; i < 16; ++i) q[i] = x[i];
+  }
+}
+
+/// `gated`: from gate_up. `statistics`: with residual_sums.
+template <WeightFormat format, bool gated, bool statistics>
+__global__ void __launch_bounds__(1024) quantize(const __grid_constant__ QuantizeRows args,
+                                                 const __grid_constant__ QuantizeShape shape) {
+  constexpr bool kNvfp4 = format == WeightFormat::kNvfp4;
+  extern __shared__ __align__(16) uint4 buffers[];
+  __shared__ uint32_t row_amax[32];
+  const int chunks1 = shape.stages * 16;
+  const int chunks2 = shape.residual_stages * 16;
+  const int local_row = threadIdx.x / shape.row_threads;
+  const int block = threadIdx.x - local_row * shape.row_threads;
+  uint4* row1 = buffers + local_row * (chunks1 + chunks2);
+  uint4* row2 = row1 + chunks1;
+  const int blocks = static_cast<int>(args.k / kBlock);
+  int position = block;
+  if (kNvfp4 && block < blocks && args.block_position != nullptr) {
+    position = args.block_position[block];
+  }
+  int64_t sums[16] = {};
+  wait_for_previous_kernel();
+  let_next_kernel_start();
+
+  for (int group = blockIdx.x; group < shape.groups; group += gridDim.x) {
+    const int64_t row = static_cast<int64_t>(group) * shape.block_rows + local_row;
+    const bool live = row < args.rows && has_place(args, row);
+    const bool in_row = live && block < blocks;
+    if (threadIdx.x < 32) row_amax[threadIdx.x] = 0;
+    __syncthreads();
+
+    float x[16] = {};
+    uint32_t amax = 0;
+    if (in_row) {
+      if constexpr (gated) {
+        const float* source = args.gate_up + row * args.ldx + block * kBlock;
+        load_silu_block(source, source + args.k, x, &amax);
+      } else {
+        const auto* source = reinterpret_cast<const uint16_t*>(args.x) + row * args.ldx;
+        load_block(source + block * kBlock, x, &amax);
+      }
+    }
+    const uint32_t warp_amax = __reduce_max_sync(~0U, amax);
+    if (threadIdx.x % 32 == 0) atomicMax(&row_amax[local_row], warp_amax);
+    uint32_t group_amax = amax;  // of 128 channels, 8 threads
+    if constexpr (format == WeightFormat::kFp8) {
+#pragma unroll
+      for (int d = 1; d < 8; d *= 2) {
+        group_amax = max(group_amax, __shfl_xor_sync(~0U, group_amax, d));
+      }
+    }
+    __syncthreads();
+
+    if (live && position < shape.stages * 8) {
+      const uint32_t whole = row_amax[local_row];
+      const float g = kNvfp4 ? power_of_two_scale(whole, kNvfp4MaxBits)
+                             : power_of_two_scale(group_amax, kE4m3MaxBits);
+      float q[16];
+      float s1 = 0.0F;
+      quantize_first<format>(x, amax, g, q, &s1);
+      bool bad = whole >= kBf16Infinity;
+      if (bad) {  // never laundered: the row's products are NaN
+#pragma unroll
+        for (int i = 0; i < 16; ++i) q[i] = __uint_as_float(0x7FC00000U);
+      } else if (whole >= 0x7F00U) {
+        bad = !(amax_of(q) < __uint_as_float(0x7F800000U));
+      }
+      if (bad && in_row) atomicMin(args.first_bad_row, static_cast<int32_t>(row));
+      put_block(row1, position, q);
+      if constexpr (kNvfp4) {
+        const bool compensated = in_row && position < args.residual_blocks;
+        if constexpr (statistics) {
+          if (in_row && !bad && counts(args, row)) {
+            const float inverse_unit = 65536.0F / g;  // exact
+#pragma unroll
+            for (int i = 0; i < 16; ++i) {
+              sums[i] += __float2int_rn(fabsf(x[i] - q[i]) * inverse_unit);
+            }
+          }
+        }
+        if (position < shape.residual_stages * 8) {
+#pragma unroll
+          for (int i = 0; i < 16; ++i) x[i] = compensated ? x[i] - q[i] : 0.0F;
+          if (compensated && args.channel_mask != nullptr) {
+            mask_residual(args.channel_mask + block * kBlock, x);
+          }
+          float s2 = e4m3_scale(amax_of(x), 1.0F / g);
+          if (args.scale_floor) s2 = fmaxf(s2, residual_scale_floor(s1));
+          quantize_values(x, s2 * g, q);
+          put_block(row2, position, q);
+        }
+      }
+    }
+    __syncthreads();
+
+    if (live) {
+      for (int copy = 0; copy < args.copies; ++copy) {
+        const ImageRow place = args.image_rows[row * args.copies + copy];
+        if (place.index < 0) continue;
+        copy_row(row1, place, shape.stages, block, shape.row_threads,
+                 reinterpret_cast<uint16_t*>(args.q1));
+        copy_row(row2, place, shape.residual_stages, block, shape.row_threads,
+                 reinterpret_cast<uint16_t*>(args.q2));
+      }
+    }
+    __syncthreads();  // the buffers are free
+  }
+
+  if constexpr (statistics) {
+    if (block >= blocks) return;
+    auto* total = reinterpret_cast<unsigned long long*>(args.residual_sums) + block * kBlock;
+#pragma unroll
+    for (int i = 0; i < 16; ++i) {
+      if (sums[i] != 0) atomicAdd(total + i, static_cast<unsigned long long>(sums[i]));
+    }
+  }
+}
+
+template <WeightFormat format, bool gated, bool statistics = false>
+void launch_quantize(const CudaContext& context, const QuantizeRows& args,
+                     const QuantizeShape& shape) {
+  launch(context, "quantising rows", quantize<format, gated, statistics>, shape.blocks,
+         shape.row_threads * shape.block_rows, shape.shared_bytes, args, shape);
+}
+
+}  // namespace quads::kernels::cuda

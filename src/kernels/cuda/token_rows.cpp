@@ -1,0 +1,28 @@
+// Checks of the token rows' arguments.
+#include "kernels/cuda/token_rows.h"
+
+#include "base/error.h"
+#include "kernels/cuda/token_rows_launch.h"
+
+namespace quads::kernels::cuda {
+namespace {
+
+constexpr int64_t kMaxRows = INT32_MAX / 16;
+
+}  // namespace
+
+void norm_rows(const CudaContext& context, const NormRows& args) {
+  require(args.d >= 16 && args.d % 16 == 0 && args.d <= kMaxNormD,
+          "norm of rows of {} values: a multiple of 16, at most {}", args.d, kMaxNormD);
+  require(args.rows >= 0 && args.rows <= kMaxRows, "norm of {} rows; 0..{}", args.rows, kMaxRows);
+  if (args.rows > 0) launch_norm_rows(context, args);
+}
+
+void combine_rows(const CudaContext& context, const CombineRows& args) {
+  require(args.d >= 4 && args.d % 4 == 0, "combining rows of {} values: a multiple of 4", args.d);
+  require(args.rows >= 0 && args.rows <= kMaxRows && args.top_k >= 0, "combining {} rows, top {}",
+          args.rows, args.top_k);
+  if (args.rows > 0) launch_combine_rows(context, args);
+}
+
+}  // namespace quads::kernels::cuda

@@ -1,0 +1,43 @@
+// What a layer does to its tokens' rows before and after the experts. The bits are those of the
+// CPU's row kernels.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/cuda/context.h"
+#include "numerics/bf16.h"
+
+namespace quads::kernels::cuda {
+
+/// Device pointers, 16-byte aligned. h[r] = bf16(x[r] * inv * weight), inv = 1 / sqrt(mean(x^2) +
+/// eps), in the order of RowKernels::rmsnorm.
+struct NormRows {
+  const float* x = nullptr;  // [rows, d]
+  int64_t rows = 0;
+  int64_t d = 0;                 // a multiple of 16, at most kMaxNormD
+  const Bf16* weight = nullptr;  // [d]
+  float eps = 0.0F;
+  Bf16* h = nullptr;  // [rows, d]
+};
+inline constexpr int64_t kMaxNormD = 16384;
+
+/// Launches one kernel. Error on sizes out of range.
+void norm_rows(const CudaContext& context, const NormRows& args);
+
+/// Device pointers, 16-byte aligned. y[r] = x[r], then y = fma(w, part, y) in the order of a row's
+/// choices, as RowKernels::combine; choices whose sorted row is < 0 are left out.
+struct CombineRows {
+  const float* x = nullptr;              // [rows, d]
+  const float* parts = nullptr;          // [sorted rows, d]
+  const int32_t* sorted_rows = nullptr;  // [rows, top_k]
+  const float* weights = nullptr;        // [rows, top_k]
+  int64_t rows = 0;
+  int64_t d = 0;  // a multiple of 4
+  int top_k = 0;
+  float* y = nullptr;  // [rows, d]; may be x
+};
+
+/// Launches one kernel. Error on sizes out of range.
+void combine_rows(const CudaContext& context, const CombineRows& args);
+
+}  // namespace quads::kernels::cuda

@@ -1,0 +1,11 @@
+// What lies between checking the arguments of token rows and their kernels.
+#pragma once
+
+#include "kernels/cuda/token_rows.h"
+
+namespace quads::kernels::cuda {
+
+void launch_norm_rows(const CudaContext& context, const NormRows& args);
+void launch_combine_rows(const CudaContext& context, const CombineRows& args);
+
+}  // namespace quads::kernels::cuda

@@ -1,0 +1,77 @@
+// What the tile kernels do with a format's weights: from a slice in shared memory to the A operands
+// of four m16k16 products, raw words first and decoded later.
+#pragma once
+
+#include "kernels/cuda/decode.cuh"
+#include "kernels/cuda/fragment_plain.h"
+#include "kernels/cuda/fragment_weights.h"
+#include "kernels/cuda/ptx.cuh"
+
+namespace quads::kernels::cuda {
+
+/// Every decoder: load(slice, half, lane) takes what a thread needs of 64 k of a slice;
+/// decode(pair, a0, a1) gives fragments 2 pair and 2 pair + 1 of them.
+struct Nvfp4Decoder {
+  static constexpr WeightFormat kFormat = WeightFormat::kNvfp4;
+  uint4 codes;
+  uint2 scales;
+
+  __device__ __forceinline__ void load(uint32_t slice, int half, int lane) {
+    codes = load_shared_16(slice + half * 512 + lane * 16);
+    scales = load_shared_8(slice + 1024 + (lane >> 2) * 16 + half * 8);
+  }
+  __device__ __forceinline__ void decode(int pair, uint32_t a0[4], uint32_t a1[4]) const {
+    if (pair == 0) {
+      decode_blocks(codes.x, codes.y, scales.x, a0, a1);
+    } else {
+      decode_blocks(codes.z, codes.w, scales.y, a0, a1);
+    }
+  }
+};
+
+struct Fp8Decoder {
+  static constexpr WeightFormat kFormat = WeightFormat::kFp8;
+  uint4 codes[2];
+  uint32_t scale;  // of the tile, a pair
+
+  __device__ __forceinline__ void load(uint32_t slice, int half, int lane) {
+    codes[0] = load_shared_16(slice + half * 1024 + lane * 16);
+    codes[1] = load_shared_16(slice + half * 1024 + 512 + lane * 16);
+    scale = load_shared_8(slice + 16 * kStageK).x;
+  }
+  __device__ __forceinline__ void decode_fragment(uint32_t first, uint32_t second,
+                                                  uint32_t a[4]) const {
+    decode_e4m3_pairs(first, &a[0], &a[1]);
+    decode_e4m3_pairs(second, &a[2], &a[3]);
+#pragma unroll
+    for (int i = 0; i < 4; ++i) a[i] = as_bits(__hmul2_rn(as_pair(a[i]), as_pair(scale)));
+  }
+  __device__ __forceinline__ void decode(int pair, uint32_t a0[4], uint32_t a1[4]) const {
+    decode_fragment(codes[pair].x, codes[pair].y, a0);
+    decode_fragment(codes[pair].z, codes[pair].w, a1);
+  }
+};
+
+struct Bf16Decoder {
+  static constexpr WeightFormat kFormat = WeightFormat::kBf16;
+  uint4 fragments[4];
+
+  __device__ __forceinline__ void load(uint32_t slice, int half, int lane) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      fragments[i] = load_shared_16(slice + (half * 4 + i) * 512 + lane * 16);
+    }
+  }
+  __device__ __forceinline__ void decode(int pair, uint32_t a0[4], uint32_t a1[4]) const {
+    const auto copy = [](const uint4& from, uint32_t to[4]) {
+      to[0] = from.x;
+      to[1] = from.y;
+      to[2] = from.z;
+      to[3] = from.w;
+    };
+    copy(fragments[2 * pair], a0);
+    copy(fragments[2 * pair + 1], a1);
+  }
+};
+
+}  // namespace quads::kernels::cuda
