@@ -28,6 +28,32 @@ __device__ __forceinline__ float exp_f32(float x) {
   return x < kMin ? 0.0F : p * power;
 }
 
+/// numerics' log_f32.
+__device__ __forceinline__ float log_f32(float x) {
+  constexpr uint32_t kSqrtHalf = 0x3F3504F3U;
+  const uint32_t offset = __float_as_uint(x) - kSqrtHalf;
+  const auto e = static_cast<float>(static_cast<int32_t>(offset) >> 23);
+  const float f = __uint_as_float((offset & 0x7FFFFFU) + kSqrtHalf) - 1.0F;
+  const float square = f * f;
+  float p = 7.0376836292e-2F;
+  p = __fmaf_rn(p, f, -1.1514610310e-1F);
+  p = __fmaf_rn(p, f, 1.1676998740e-1F);
+  p = __fmaf_rn(p, f, -1.2420140846e-1F);
+  p = __fmaf_rn(p, f, 1.4249322787e-1F);
+  p = __fmaf_rn(p, f, -1.6668057665e-1F);
+  p = __fmaf_rn(p, f, 2.0000714765e-1F);
+  p = __fmaf_rn(p, f, -2.4999993993e-1F);
+  p = __fmaf_rn(p, f, 3.3333331174e-1F);
+  p = p * f;
+  p = __fmaf_rn(e, -2.12194440e-4F, p * square);
+  p = __fmaf_rn(-0.5F, square, p);
+  p = f + p;
+  p = __fmaf_rn(e, 0x1.63p-1F, p);
+  const float infinity = __uint_as_float(0x7F800000U);
+  if (x < 0x1p-126F) return -infinity;
+  return x < infinity ? p : x;
+}
+
 /// x * sigmoid(x), without overflow.
 __device__ __forceinline__ float silu(float x) {
   const float t = exp_f32(__uint_as_float(__float_as_uint(x) | 0x80000000U));

@@ -34,10 +34,11 @@ void launch_mma_64x8(const CudaContext& context, const GemmArgs& args);
 void launch_mma_256x32(const CudaContext& context, const GemmArgs& args);
 void launch_mma_256x32_fp8(const CudaContext& context, const GemmArgs& args);
 void launch_mma_128x32_bf16(const CudaContext& context, const GemmArgs& args);
-void launch_wgmma_512x32(const CudaContext& context, const GemmArgs& args);
+void launch_wgmma_512x48(const CudaContext& context, const GemmArgs& args);
 void launch_wgmma_256x96(const CudaContext& context, const GemmArgs& args);
 void launch_wgmma_128x192(const CudaContext& context, const GemmArgs& args);
 void launch_wgmma_256x96_fp8(const CudaContext& context, const GemmArgs& args);
+void launch_wgmma_128x96_fp8(const CudaContext& context, const GemmArgs& args);
 void launch_wgmma_128x96_bf16(const CudaContext& context, const GemmArgs& args);
 
 }  // namespace quads::kernels::cuda

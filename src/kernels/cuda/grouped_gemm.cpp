@@ -51,6 +51,7 @@ WeightFormat tile_format(GemmTile tile) {
   switch (tile) {
     case GemmTile::kMma256x32Fp8:
     case GemmTile::kWgmma256x96Fp8:
+    case GemmTile::kWgmma128x96Fp8:
       return WeightFormat::kFp8;
     case GemmTile::kMma128x32Bf16:
     case GemmTile::kWgmma128x96Bf16:
@@ -68,8 +69,8 @@ const char* tile_name(GemmTile tile) {
       return "mma 64x8";
     case GemmTile::kMma256x32:
       return "mma 256x32";
-    case GemmTile::kWgmma512x32:
-      return "wgmma 512x32";
+    case GemmTile::kWgmma512x48:
+      return "wgmma 512x48";
     case GemmTile::kWgmma256x96:
       return "wgmma 256x96";
     case GemmTile::kWgmma128x192:
@@ -78,6 +79,8 @@ const char* tile_name(GemmTile tile) {
       return "mma 256x32, FP8";
     case GemmTile::kWgmma256x96Fp8:
       return "wgmma 256x96, FP8";
+    case GemmTile::kWgmma128x96Fp8:
+      return "wgmma 128x96, FP8";
     case GemmTile::kMma128x32Bf16:
       return "mma 128x32, BF16";
     case GemmTile::kWgmma128x96Bf16:
@@ -101,9 +104,10 @@ bool tile_fits(const CudaContext& context, const GroupedGemm& gemm, GemmTile til
       return shared_bytes_mma_256x32_fp8() <= context.shared_bytes;
     case GemmTile::kMma128x32Bf16:
       return shared_bytes_mma_128x32_bf16() <= context.shared_bytes;
-    case GemmTile::kWgmma512x32:
+    case GemmTile::kWgmma512x48:
     case GemmTile::kWgmma256x96:
     case GemmTile::kWgmma256x96Fp8:
+    case GemmTile::kWgmma128x96Fp8:
     case GemmTile::kWgmma128x96Bf16:
       return context.capability == kHopper;
     case GemmTile::kWgmma128x192:
@@ -112,24 +116,25 @@ bool tile_fits(const CudaContext& context, const GroupedGemm& gemm, GemmTile til
   return false;
 }
 
-// The bounds lie between the measured points of docs/results/cuda_grouped_gemm_h200.json (0.5, 4,
-// 16, 64 and 256 rows an expert).
+// The bounds lie between the measured points of docs/results/cuda_experts_h200.json (0.5, 4, 16, 64
+// and 256 rows an expert).
 GemmTile choose_tile(const CudaContext& context, const GroupedGemm& gemm) {
   const bool compensated = gemm.residual_stages > 0;
   const bool hopper = context.capability == kHopper;
-  if (gemm.format == WeightFormat::kFp8) {
-    return hopper ? GemmTile::kWgmma256x96Fp8 : GemmTile::kMma256x32Fp8;
-  }
-  if (gemm.format == WeightFormat::kBf16) {
-    return hopper ? GemmTile::kWgmma128x96Bf16 : GemmTile::kMma128x32Bf16;
-  }
   const auto at_most = [&](int64_t rows) { return gemm.rows_bound <= rows * gemm.experts; };
-  if (at_most(4) && tile_fits(context, gemm, GemmTile::kMma64x8)) {
-    return GemmTile::kMma64x8;
+  switch (gemm.format) {
+    case WeightFormat::kFp8:
+      if (!hopper) return GemmTile::kMma256x32Fp8;
+      return at_most(32) ? GemmTile::kWgmma128x96Fp8 : GemmTile::kWgmma256x96Fp8;
+    case WeightFormat::kBf16:
+      return hopper ? GemmTile::kWgmma128x96Bf16 : GemmTile::kMma128x32Bf16;
+    case WeightFormat::kNvfp4:
+      break;
   }
+  if (at_most(4) && tile_fits(context, gemm, GemmTile::kMma64x8)) return GemmTile::kMma64x8;
   if (!hopper) return GemmTile::kMma256x32;
-  if (at_most(compensated ? 8 : 24)) return GemmTile::kWgmma512x32;
-  if (compensated && !at_most(32)) return GemmTile::kWgmma128x192;
+  if (at_most(compensated ? 20 : 32)) return GemmTile::kWgmma512x48;
+  if (compensated && !at_most(40)) return GemmTile::kWgmma128x192;
   return GemmTile::kWgmma256x96;
 }
 
@@ -145,8 +150,8 @@ void grouped_gemm(const CudaContext& context, const GroupedGemm& gemm, GemmTile 
       return launch_mma_64x8(context, args);
     case GemmTile::kMma256x32:
       return launch_mma_256x32(context, args);
-    case GemmTile::kWgmma512x32:
-      return launch_wgmma_512x32(context, args);
+    case GemmTile::kWgmma512x48:
+      return launch_wgmma_512x48(context, args);
     case GemmTile::kWgmma256x96:
       return launch_wgmma_256x96(context, args);
     case GemmTile::kWgmma128x192:
@@ -155,6 +160,8 @@ void grouped_gemm(const CudaContext& context, const GroupedGemm& gemm, GemmTile 
       return launch_mma_256x32_fp8(context, args);
     case GemmTile::kWgmma256x96Fp8:
       return launch_wgmma_256x96_fp8(context, args);
+    case GemmTile::kWgmma128x96Fp8:
+      return launch_wgmma_128x96_fp8(context, args);
     case GemmTile::kMma128x32Bf16:
       return launch_mma_128x32_bf16(context, args);
     case GemmTile::kWgmma128x96Bf16:

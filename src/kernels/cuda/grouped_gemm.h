@@ -41,18 +41,20 @@ struct GroupedGemm {
 enum class GemmTile : uint8_t {
   kMma64x8,      // activations of all of K in shared memory; a token or two an expert
   kMma256x32,    // any number; the fallback of chips without wgmma
-  kWgmma512x32,  // Hopper
+  kWgmma512x48,  // Hopper
   kWgmma256x96,
   kWgmma128x192,  // with compensation only
   kMma256x32Fp8,
   kWgmma256x96Fp8,
+  kWgmma128x96Fp8,
   kMma128x32Bf16,
   kWgmma128x96Bf16,
 };
-inline constexpr GemmTile kGemmTiles[] = {
-    GemmTile::kMma64x8,        GemmTile::kMma256x32,     GemmTile::kWgmma512x32,
-    GemmTile::kWgmma256x96,    GemmTile::kWgmma128x192,  GemmTile::kMma256x32Fp8,
-    GemmTile::kWgmma256x96Fp8, GemmTile::kMma128x32Bf16, GemmTile::kWgmma128x96Bf16};
+inline constexpr GemmTile kGemmTiles[] = {GemmTile::kMma64x8,        GemmTile::kMma256x32,
+                                          GemmTile::kWgmma512x48,    GemmTile::kWgmma256x96,
+                                          GemmTile::kWgmma128x192,   GemmTile::kMma256x32Fp8,
+                                          GemmTile::kWgmma256x96Fp8, GemmTile::kWgmma128x96Fp8,
+                                          GemmTile::kMma128x32Bf16,  GemmTile::kWgmma128x96Bf16};
 const char* tile_name(GemmTile tile);
 
 /// Whether the tile is for the format and allowed by the device and the shape.

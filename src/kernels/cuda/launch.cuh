@@ -10,7 +10,7 @@ namespace quads::kernels::cuda {
 template <class Kernel, class... Args>
 void launch(const CudaContext& context, const char* name, Kernel* kernel, int blocks, int threads,
             int shared_bytes, const Args&... args) {
-  constexpr int kAlwaysAllowed = 48 * 1024;
+  constexpr int kAlwaysAllowed = 32 * 1024;  // of 48 KiB, which static shared memory shares
   if (shared_bytes > kAlwaysAllowed) {
     check_cuda(
         cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes),

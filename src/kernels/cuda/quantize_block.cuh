@@ -17,26 +17,28 @@ __device__ __forceinline__ float power_of_two_scale(uint32_t amax, uint32_t max_
   return __uint_as_float(static_cast<uint32_t>(max(exponent, -100) + 127) << 23);
 }
 
-/// Rounds to nearest even with `bits` bits behind the leading one, never finer than
-/// smallest_power / 2^bits; keeps the sign of a zero.
-template <int bits>
-__device__ __forceinline__ float round_to_bits(float x, float smallest_power) {
-  const float power = fmaxf(__uint_as_float(__float_as_uint(x) & 0x7F800000U), smallest_power);
-  const float magic = power * (0x1.8p23F / static_cast<float>(1 << bits));
+/// The E4M3 value nearest to x, which must not lie beyond 448 by more than rounding takes back,
+/// ties to even; keeps the sign of a zero.
+__device__ __forceinline__ float round_e4m3(float x) {
+  const float power = fmaxf(__uint_as_float(__float_as_uint(x) & 0x7F800000U), 0x1p-6F);
+  const float magic = power * 0x1.8p20F;
   const float rounded = __fadd_rn(__fadd_rn(x, magic), -magic);
   return __uint_as_float(__float_as_uint(rounded) | (__float_as_uint(x) & 0x80000000U));
 }
 
-/// The E2M1 value nearest to x / scale; the last 8 bits of the product with the rounded reciprocal
-/// are cut, which gives ties back (rows_quantize.inl.h says why that is right for BF16 x).
+/// The magnitude of the E2M1 value nearest to x / scale; the last 8 bits of the product with the
+/// rounded reciprocal are cut, which gives ties back (rows_quantize.inl.h says why that is right
+/// for BF16 x).
 __device__ __forceinline__ float round_e2m1(float x, float reciprocal) {
-  const float y = __uint_as_float(__float_as_uint(__fmul_rn(x, reciprocal)) & ~0xFFU);
-  return fmaxf(fminf(round_to_bits<1>(y, 1.0F), 6.0F), -6.0F);
+  const float y = __uint_as_float(__float_as_uint(__fmul_rn(fabsf(x), reciprocal)) & ~0xFFU);
+  const float power = fmaxf(__uint_as_float(__float_as_uint(y) & 0x7F800000U), 1.0F);
+  const float magic = power * 0x1.8p22F;
+  return fminf(__fadd_rn(__fadd_rn(y, magic), -magic), 6.0F);
 }
 
 /// E4M3 scale of a block, as a value; `g` is a power of two, so the product is exact.
 __device__ __forceinline__ float e4m3_scale(float block_amax, float inverse_g) {
-  return round_to_bits<3>(__fdiv_rn(block_amax * inverse_g, 6.0F), 0x1p-6F);
+  return round_e4m3(__fdiv_rn(block_amax * inverse_g, 6.0F));
 }
 
 /// The least scale of the residual's block for the scale s1 of the first pass; 0 where s1 is.
@@ -47,9 +49,13 @@ __device__ __forceinline__ float residual_scale_floor(float s1) {
 
 /// q = x rounded to the grid of `scale` (e4m3 * g), +0 everywhere when that is 0.
 __device__ __forceinline__ void quantize_values(const float x[16], float scale, float q[16]) {
-  const float reciprocal = __fdiv_rn(1.0F, scale);
+  const float reciprocal = scale == 0.0F ? 0.0F : __fdiv_rn(1.0F, scale);
+  const uint32_t sign = scale == 0.0F ? 0U : 0x80000000U;
 #pragma unroll
-  for (int i = 0; i < 16; ++i) q[i] = scale == 0.0F ? 0.0F : round_e2m1(x[i], reciprocal) * scale;
+  for (int i = 0; i < 16; ++i) {
+    const float magnitude = round_e2m1(x[i], reciprocal) * scale;
+    q[i] = __uint_as_float(__float_as_uint(magnitude) | (__float_as_uint(x[i]) & sign));
+  }
 }
 
 }  // namespace quads::kernels::cuda

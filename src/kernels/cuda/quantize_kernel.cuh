@@ -1,4 +1,4 @@
-// The row quantiser: a thread a block of 16, a few warps a row.
+// The row quantiser: a thread a block of 16, eight threads a stage of 128.
 #pragma once
 
 #include "kernels/cuda/device_math.cuh"
@@ -9,6 +9,7 @@
 namespace quads::kernels::cuda {
 
 constexpr int kBlock = 16;
+constexpr int kMaxRowThreads = kMaxQuantizedK / kBlock;
 constexpr uint32_t kBf16Infinity = 0x7F80;
 
 /// A block's values to the row's buffer, as BF16 (they are exact), two 16-byte chunks.
@@ -86,17 +87,50 @@ __device__ __forceinline__ void copy_row(const uint4* row, const ImageRow& place
   }
 }
 
-/// Whether a row goes anywhere.
-__device__ __forceinline__ bool has_place(const QuantizeRows& args, int64_t row) {
-  for (int copy = 0; copy < args.copies; ++copy) {
-    if (args.image_rows[row * args.copies + copy].index >= 0) return true;
-  }
-  return false;
+/// Where a copy of a row goes.
+__device__ __forceinline__ ImageRow place_of(const QuantizeRows& args, int64_t row, int copy) {
+  if (row >= args.rows || copy >= args.copies) return {0, 0, -1, 0};
+  return args.image_rows[row * args.copies + copy];
 }
 
 __device__ __forceinline__ bool counts(const QuantizeRows& args, int64_t row) {
   if (args.counted == nullptr) return true;
   return args.counted[args.tokens == nullptr ? row : args.tokens[row]] != 0;
+}
+
+/// Sums of residuals, in shared memory: registers are what this kernel is short of. A thread has
+/// 16, as four words of 16 bytes, a stride of all threads apart. A residual is at most 448 g, so
+/// its units of g / 2^16 are below 2^25: so many rows fit 32 bits.
+constexpr int kSummedRows = 128;
+
+__device__ __forceinline__ void add_residuals(const float x[16], const float q[16], float g,
+                                              uint4* sums) {
+  const float inverse_unit = 65536.0F / g;  // exact
+  const auto units = [&](int i) { return __float2uint_rn(fabsf(x[i] - q[i]) * inverse_unit); };
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    uint4& sum = sums[i * blockDim.x + threadIdx.x];
+    sum = make_uint4(sum.x + units(4 * i), sum.y + units(4 * i + 1), sum.z + units(4 * i + 2),
+                     sum.w + units(4 * i + 3));
+  }
+}
+
+/// The block's sums to the totals, and 0 in their place. `block_at`: the block of each thread of a
+/// row. By all threads, between barriers.
+__device__ __forceinline__ void add_to_totals(const QuantizeRows& args, const QuantizeShape& shape,
+                                              const uint16_t* block_at, uint4* sums) {
+  auto* totals = reinterpret_cast<unsigned long long*>(args.residual_sums);
+  for (int c = threadIdx.x; c < args.k; c += blockDim.x) {
+    const int thread = c / kBlock;
+    unsigned long long sum = 0;
+    for (int row = 0; row < shape.block_rows; ++row) {
+      uint4* words = sums + c % kBlock / 4 * blockDim.x + row * shape.row_threads + thread;
+      auto* word = reinterpret_cast<uint32_t*>(words) + c % 4;
+      sum += *word;
+      *word = 0;
+    }
+    if (sum != 0) atomicAdd(totals + block_at[thread] * kBlock + c % kBlock, sum);
+  }
 }
 
 /// q1 of a block and, for NVFP4, the E4M3 scale s1. `amax` is the block's, `g` the scale above.
@@ -108,7 +142,7 @@ __device__ __forceinline__ void quantize_first(const float x[16], uint32_t amax,
     quantize_values(x, *s1 * g, q);
   } else if constexpr (format == WeightFormat::kFp8) {
 #pragma unroll
-    for (int i = 0; i < 16; ++i) q[i] = round_to_bits<3>(x[i] * (1.0F / g), 0x1p-6F) * g;
+    for (int i = 0; i < 16; ++i) q[i] = round_e4m3(x[i] * (1.0F / g)) * g;
   } else {
 #pragma unroll
     for (int i = 0; i < 16; ++i) q[i] = x[i];
@@ -117,36 +151,46 @@ __device__ __forceinline__ void quantize_first(const float x[16], uint32_t amax,
 
 /// `gated`: from gate_up. `statistics`: with residual_sums.
 template <WeightFormat format, bool gated, bool statistics>
-__global__ void __launch_bounds__(1024) quantize(const __grid_constant__ QuantizeRows args,
-                                                 const __grid_constant__ QuantizeShape shape) {
+__global__ void __launch_bounds__(kMaxRowThreads)
+    quantize(const __grid_constant__ QuantizeRows args,
+             const __grid_constant__ QuantizeShape shape) {
   constexpr bool kNvfp4 = format == WeightFormat::kNvfp4;
   extern __shared__ __align__(16) uint4 buffers[];
-  __shared__ uint32_t row_amax[32];
+  __shared__ uint32_t stage_amax[kMaxRowThreads / 8];  // of 8 blocks
+  __shared__ uint16_t block_at[kMaxRowThreads];
   const int chunks1 = shape.stages * 16;
   const int chunks2 = shape.residual_stages * 16;
   const int local_row = threadIdx.x / shape.row_threads;
-  const int block = threadIdx.x - local_row * shape.row_threads;
+  const int position =
+      threadIdx.x - local_row * shape.row_threads;  // of the thread's block along K
   uint4* row1 = buffers + local_row * (chunks1 + chunks2);
   uint4* row2 = row1 + chunks1;
+  uint4* behind = buffers + shape.block_rows * (chunks1 + chunks2);
+  auto* places = reinterpret_cast<ImageRow*>(behind) + local_row * args.copies;
+  // The block at each position: so warps are compensated as a whole, or not at all.
   const int blocks = static_cast<int>(args.k / kBlock);
-  int position = block;
-  if (kNvfp4 && block < blocks && args.block_position != nullptr) {
-    position = args.block_position[block];
+  for (int i = threadIdx.x; i < shape.row_threads; i += blockDim.x) {
+    const bool permuted = kNvfp4 && i < blocks && args.block_position != nullptr;
+    block_at[permuted ? args.block_position[i] : i] = static_cast<uint16_t>(i);
   }
-  int64_t sums[16] = {};
+  __syncthreads();
+  const int block = block_at[position];
+  uint4* sums = behind + shape.block_rows * args.copies;
+  if constexpr (statistics) {
+    for (int i = 0; i < 4; ++i) sums[i * blockDim.x + threadIdx.x] = make_uint4(0, 0, 0, 0);
+  }
+  int summed = 0;  // rows
   wait_for_previous_kernel();
   let_next_kernel_start();
 
   for (int group = blockIdx.x; group < shape.groups; group += gridDim.x) {
     const int64_t row = static_cast<int64_t>(group) * shape.block_rows + local_row;
-    const bool live = row < args.rows && has_place(args, row);
-    const bool in_row = live && block < blocks;
-    if (threadIdx.x < 32) row_amax[threadIdx.x] = 0;
-    __syncthreads();
-
+    for (int copy = position; copy < args.copies; copy += shape.row_threads) {
+      places[copy] = place_of(args, row, copy);  // all at once: one wait, not one a copy
+    }
     float x[16] = {};
     uint32_t amax = 0;
-    if (in_row) {
+    if (row < args.rows && block < blocks) {  // read before it is known whether it goes anywhere
       if constexpr (gated) {
         const float* source = args.gate_up + row * args.ldx + block * kBlock;
         load_silu_block(source, source + args.k, x, &amax);
@@ -155,21 +199,22 @@ __global__ void __launch_bounds__(1024) quantize(const __grid_constant__ Quantiz
         load_block(source + block * kBlock, x, &amax);
       }
     }
-    const uint32_t warp_amax = __reduce_max_sync(~0U, amax);
-    if (threadIdx.x % 32 == 0) atomicMax(&row_amax[local_row], warp_amax);
-    uint32_t group_amax = amax;  // of 128 channels, 8 threads
-    if constexpr (format == WeightFormat::kFp8) {
+    uint32_t largest = amax;
 #pragma unroll
-      for (int d = 1; d < 8; d *= 2) {
-        group_amax = max(group_amax, __shfl_xor_sync(~0U, group_amax, d));
-      }
-    }
+    for (int d = 1; d < 8; d *= 2) largest = max(largest, __shfl_xor_sync(~0U, largest, d));
+    if (threadIdx.x % 8 == 0) stage_amax[threadIdx.x / 8] = largest;
     __syncthreads();
+    bool live = false;
+    for (int copy = 0; copy < args.copies; ++copy) live |= places[copy].index >= 0;
+    const bool in_row = live && block < blocks;
 
-    if (live && position < shape.stages * 8) {
-      const uint32_t whole = row_amax[local_row];
+    if (live) {
+      uint32_t whole = 0;
+      for (int i = 0; i < shape.stages; ++i) {
+        whole = max(whole, stage_amax[local_row * shape.stages + i]);
+      }
       const float g = kNvfp4 ? power_of_two_scale(whole, kNvfp4MaxBits)
-                             : power_of_two_scale(group_amax, kE4m3MaxBits);
+                             : power_of_two_scale(largest, kE4m3MaxBits);
       float q[16];
       float s1 = 0.0F;
       quantize_first<format>(x, amax, g, q, &s1);
@@ -185,13 +230,7 @@ __global__ void __launch_bounds__(1024) quantize(const __grid_constant__ Quantiz
       if constexpr (kNvfp4) {
         const bool compensated = in_row && position < args.residual_blocks;
         if constexpr (statistics) {
-          if (in_row && !bad && counts(args, row)) {
-            const float inverse_unit = 65536.0F / g;  // exact
-#pragma unroll
-            for (int i = 0; i < 16; ++i) {
-              sums[i] += __float2int_rn(fabsf(x[i] - q[i]) * inverse_unit);
-            }
-          }
+          if (in_row && !bad && counts(args, row)) add_residuals(x, q, g, sums);
         }
         if (position < shape.residual_stages * 8) {
 #pragma unroll
@@ -210,25 +249,23 @@ __global__ void __launch_bounds__(1024) quantize(const __grid_constant__ Quantiz
 
     if (live) {
       for (int copy = 0; copy < args.copies; ++copy) {
-        const ImageRow place = args.image_rows[row * args.copies + copy];
-        if (place.index < 0) continue;
-        copy_row(row1, place, shape.stages, block, shape.row_threads,
+        const ImageRow to = places[copy];
+        if (to.index < 0) continue;
+        copy_row(row1, to, shape.stages, position, shape.row_threads,
                  reinterpret_cast<uint16_t*>(args.q1));
-        copy_row(row2, place, shape.residual_stages, block, shape.row_threads,
+        copy_row(row2, to, shape.residual_stages, position, shape.row_threads,
                  reinterpret_cast<uint16_t*>(args.q2));
       }
     }
     __syncthreads();  // the buffers are free
-  }
-
-  if constexpr (statistics) {
-    if (block >= blocks) return;
-    auto* total = reinterpret_cast<unsigned long long*>(args.residual_sums) + block * kBlock;
-#pragma unroll
-    for (int i = 0; i < 16; ++i) {
-      if (sums[i] != 0) atomicAdd(total + i, static_cast<unsigned long long>(sums[i]));
+    if constexpr (statistics) {
+      if (++summed % kSummedRows == 0) {
+        add_to_totals(args, shape, block_at, sums);
+        __syncthreads();
+      }
     }
   }
+  if constexpr (statistics) add_to_totals(args, shape, block_at, sums);
 }
 
 template <WeightFormat format, bool gated, bool statistics = false>

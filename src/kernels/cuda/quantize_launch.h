@@ -6,13 +6,13 @@
 namespace quads::kernels::cuda {
 
 struct QuantizeShape {
-  int row_threads;  // of a row: a multiple of a warp, at least one a block of the padded K
+  int row_threads;  // of a row: one a block of the padded K
   int block_rows;
   int stages;
   int residual_stages;
-  int groups;  // of block_rows rows
-  int blocks;  // of threads, which take groups in turn
-  int shared_bytes;
+  int groups;        // of block_rows rows
+  int blocks;        // of threads, which take groups in turn
+  int shared_bytes;  // rows of q1 and q2, their places, residual sums
 };
 
 void launch_place_rows(const CudaContext& context, const PlaceRows& args);

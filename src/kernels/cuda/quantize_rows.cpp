@@ -13,6 +13,7 @@ namespace {
 
 constexpr int64_t kMaxRows = INT32_MAX / 16;
 constexpr int kStatisticsBlocks = 4;  // a multiprocessor
+constexpr int kStatisticsBytes = 64;  // a thread: 16 sums
 
 }  // namespace
 
@@ -36,8 +37,9 @@ void quantize_rows(const CudaContext& context, const QuantizeRows& args) {
               (args.residual_blocks == 0 && args.block_position == nullptr &&
                args.residual_sums == nullptr),
           "quantising rows: compensation and its statistics are for NVFP4");
-  require(args.rows >= 0 && args.rows <= kMaxRows && args.copies >= 1,
-          "quantising rows: {} rows, {} copies", args.rows, args.copies);
+  require(args.rows >= 0 && args.rows <= kMaxRows && args.copies >= 1 && args.copies <= kMaxCopies,
+          "quantising rows: {} rows, {} copies of each; copies are 1..{}", args.rows, args.copies,
+          kMaxCopies);
   require((args.x == nullptr) != (args.gate_up == nullptr) || args.rows == 0,
           "quantising rows: either x or gate_up");
   require(args.first_bad_row != nullptr, "quantising rows: nowhere to report a bad row to");
@@ -45,16 +47,23 @@ void quantize_rows(const CudaContext& context, const QuantizeRows& args) {
   QuantizeShape shape;
   shape.stages = stages_of(k);
   shape.residual_stages = stages_of(args.residual_blocks * kNvfp4Block);
-  shape.row_threads = (shape.stages * 8 + 31) / 32 * 32;
-  // Few rows are spread over the device; many share blocks of 256 threads.
+  shape.row_threads = shape.stages * 8;
+  // Few rows are spread over the device; many share blocks of up to 256 threads, whole warps.
   const bool few = args.rows <= 2 * context.multiprocessors;
-  shape.block_rows = few || shape.row_threads > 128 ? 1 : 256 / shape.row_threads;
+  const int fitting = std::max(256 / shape.row_threads, 1);
+  shape.block_rows = few ? 1 : fitting >= 4 ? fitting / 4 * 4 : fitting;
   shape.groups = static_cast<int>((args.rows + shape.block_rows - 1) / shape.block_rows);
-  // Statistics are gathered in registers over many rows and added once a block.
+  // Statistics are gathered over many rows and added once a block.
   shape.blocks = args.residual_sums == nullptr
                      ? shape.groups
                      : std::min(shape.groups, kStatisticsBlocks * context.multiprocessors);
-  shape.shared_bytes = shape.block_rows * (shape.stages + shape.residual_stages) * 256;
+  const int row_bytes = (shape.stages + shape.residual_stages) * 256 +
+                        args.copies * static_cast<int>(sizeof(ImageRow)) +
+                        (args.residual_sums == nullptr ? 0 : shape.row_threads * kStatisticsBytes);
+  shape.shared_bytes = shape.block_rows * row_bytes;
+  require(shape.shared_bytes <= context.shared_bytes,
+          "quantising rows of {} values takes {} bytes of shared memory; the device has {}", k,
+          shape.shared_bytes, context.shared_bytes);
   if (args.format == WeightFormat::kNvfp4) {
     launch_quantize_nvfp4(context, args, shape);
   } else {

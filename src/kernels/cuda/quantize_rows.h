@@ -14,6 +14,7 @@
 namespace quads::kernels::cuda {
 
 inline constexpr int64_t kMaxQuantizedK = 16384;
+inline constexpr int kMaxCopies = 32;
 
 /// Device pointers.
 struct PlaceRows {
@@ -39,9 +40,9 @@ struct QuantizeRows {
   int64_t rows = 0;
   int64_t k = 0;  // a multiple of 16, at most kMaxQuantizedK
   /// [rows, copies]: a row is written to every place that it goes to (a token to its experts). A
-  /// row that goes nowhere is not looked at.
+  /// row that goes nowhere may hold anything.
   const ImageRow* image_rows = nullptr;
-  int copies = 1;
+  int copies = 1;  // at most kMaxCopies
 
   // Compensation; NVFP4 only.
   /// [k / 16] position that each block of 16 takes along K; null for the natural order.

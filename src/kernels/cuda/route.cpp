@@ -6,23 +6,18 @@
 #include "kernels/cuda/route_launch.h"
 
 namespace quads::kernels::cuda {
-namespace {
-
-int64_t chunks_of(int64_t slots) { return (slots + kSortChunk - 1) / kSortChunk; }
-
-}  // namespace
 
 void route_rows(const CudaContext& context, const RouteRows& args) {
   require(args.experts >= 1 && args.experts <= kMaxExperts, "routing: {} experts; 1..{}",
           args.experts, kMaxExperts);
   require(args.top_k >= 1 && args.top_k <= kMaxTopK && args.top_k <= args.experts,
           "routing: top {} of {} experts; 1..{}", args.top_k, args.experts, kMaxTopK);
+  require(args.ldl >= args.experts, "routing: logits of {} experts {} apart", args.experts,
+          args.ldl);
   require(args.rows >= 0 && args.rows * args.top_k <= kMaxSlots, "routing: {} rows, top {}",
           args.rows, args.top_k);
   if (args.rows > 0) launch_route_rows(context, args);
 }
-
-int64_t sort_scratch(int64_t slots, int experts) { return chunks_of(slots) * experts; }
 
 void sort_slots(const CudaContext& context, const SortSlots& args) {
   require(args.experts >= 1 && args.experts <= kMaxExperts, "sorting slots: {} experts; 1..{}",

@@ -15,7 +15,8 @@ inline constexpr int kMaxTopK = 32;
 /// index, -0 = +0. A NaN among a row's logits makes all its weights NaN; its experts are distinct
 /// and in range, NaNs chosen last.
 struct RouteRows {
-  const float* logits = nullptr;  // [rows, experts]
+  const float* logits = nullptr;  // [rows, experts], rows ldl apart
+  int64_t ldl = 0;
   int64_t rows = 0;
   int experts = 0;                  // 1..kMaxExperts
   int top_k = 0;                    // 1..kMaxTopK, at most experts
@@ -41,14 +42,10 @@ struct SortSlots {
   ImageRow* sorted_image_rows =
       nullptr;                       // [slots] by sorted row: the inputs of `down`; may be null
   int32_t* sorted_tokens = nullptr;  // [slots] by sorted row: slot / top_k; may be null
-  int32_t* counts = nullptr;         // scratch of sort_scratch(slots, experts)
 };
 inline constexpr int64_t kMaxSlots = int64_t{1} << 20;
 
-/// Numbers of scratch.
-int64_t sort_scratch(int64_t slots, int experts);
-
-/// Launches one kernel, or two for more than 1,024 slots. Sorted rows that no slot took become
+/// Launches one kernel. Sorted rows that no slot took become
 /// places that are nowhere. Error on sizes out of range.
 void sort_slots(const CudaContext& context, const SortSlots& args);
 

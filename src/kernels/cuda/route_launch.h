@@ -5,8 +5,6 @@
 
 namespace quads::kernels::cuda {
 
-inline constexpr int kSortChunk = 1024;  // slots that a block sorts
-
 void launch_route_rows(const CudaContext& context, const RouteRows& args);
 void launch_sort_slots(const CudaContext& context, const SortSlots& args);
 

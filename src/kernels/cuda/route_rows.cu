@@ -23,7 +23,7 @@ __global__ void __launch_bounds__(kWarps * 32) route(const __grid_constant__ Rou
   wait_for_previous_kernel();
   let_next_kernel_start();
   if (row >= args.rows) return;
-  const float* logits = args.logits + row * args.experts;
+  const float* logits = args.logits + row * args.ldl;
   // Lane l has experts l, l + 32, ...
   float z[per_lane];
   uint32_t keys[per_lane];  // 0: not there, or taken

@@ -190,19 +190,37 @@ struct Consumer {
   int lane;
 
   __device__ __forceinline__ bool elected() const { return lane == 0; }
-  __device__ __forceinline__ void load(int sub_step) {
+  /// Sub-step `sub_step` of the stage that is being read, which will use `buffer`.
+  __device__ __forceinline__ void load(int sub_step, int buffer) {
     const int half = sub_step / C::kTiles;
-    raw.load(weights.at + sub_step % C::kTiles * C::kTileBytes, half, lane);
+    const uint32_t slice = weights.at + sub_step % C::kTiles * C::kTileBytes;
+    if constexpr (C::Decoder::kPlain) {
+      raw.load_fragments(slice, half, lane, a[buffer]);
+    } else {
+      raw.load(slice, half, lane);
+    }
   }
   __device__ __forceinline__ void decode(int buffer, int pair) {
-    raw.decode(pair, a[buffer][2 * pair], a[buffer][2 * pair + 1]);
+    if constexpr (!C::Decoder::kPlain) {
+      raw.decode(pair, a[buffer][2 * pair], a[buffer][2 * pair + 1]);
+    }
+  }
+  /// Loads what follows sub-step `q`, which used `buffer`, by two.
+  __device__ __forceinline__ void load_after(int q, int buffer) {
+    if (q == kSubSteps - 2) {
+      weights.release(elected());
+      weights.wait();
+      load(0, buffer);
+    } else {
+      load(q == kSubSteps - 1 ? 1 : q + 2, buffer);
+    }
   }
   __device__ __forceinline__ void start() {
     weights.wait();
-    load(0);
+    load(0, 0);
     decode(0, 0);
     decode(0, 1);
-    load(1);
+    load(1, 1);
   }
 };
 
@@ -244,14 +262,10 @@ __device__ __forceinline__ void multiply_stage(Consumer<C>& consumer,
         }
       }
     }
-    if (q == kSubSteps - 2) {
-      consumer.weights.release(consumer.elected());
-      consumer.weights.wait();
-      consumer.load(0);
-    } else {
-      consumer.load(q == kSubSteps - 1 ? 1 : q + 2);
-    }
-    if constexpr (C::kWgmma) wgmma_wait_all();
+    // Fragments that need no decoding go to registers that this sub-step's products read.
+    if constexpr (C::kWgmma && C::Decoder::kPlain) wgmma_wait_all();
+    consumer.load_after(q, buffer);
+    if constexpr (C::kWgmma && !C::Decoder::kPlain) wgmma_wait_all();
   }
   consumer.activations.release(consumer.elected());
 }

@@ -2,6 +2,7 @@
 #include "kernels/cuda/token_rows.h"
 
 #include "base/error.h"
+#include "kernels/cuda/route.h"
 #include "kernels/cuda/token_rows_launch.h"
 
 namespace quads::kernels::cuda {
@@ -10,6 +11,13 @@ namespace {
 constexpr int64_t kMaxRows = INT32_MAX / 16;
 
 }  // namespace
+
+void embed_rows(const CudaContext& context, const EmbedRows& args) {
+  require(args.d >= 8 && args.d % 8 == 0, "embedding rows of {} values: a multiple of 8", args.d);
+  require(args.rows >= 0 && args.rows <= kMaxRows && args.vocab >= 1,
+          "embedding {} rows of a vocabulary of {}", args.rows, args.vocab);
+  if (args.rows > 0) launch_embed_rows(context, args);
+}
 
 void norm_rows(const CudaContext& context, const NormRows& args) {
   require(args.d >= 16 && args.d % 16 == 0 && args.d <= kMaxNormD,
@@ -20,8 +28,9 @@ void norm_rows(const CudaContext& context, const NormRows& args) {
 
 void combine_rows(const CudaContext& context, const CombineRows& args) {
   require(args.d >= 4 && args.d % 4 == 0, "combining rows of {} values: a multiple of 4", args.d);
-  require(args.rows >= 0 && args.rows <= kMaxRows && args.top_k >= 0, "combining {} rows, top {}",
-          args.rows, args.top_k);
+  require(args.rows >= 0 && args.rows <= kMaxRows, "combining {} rows; 0..{}", args.rows, kMaxRows);
+  require(args.top_k >= 0 && args.top_k <= kMaxTopK, "combining the top {}; 0..{}", args.top_k,
+          kMaxTopK);
   if (args.rows > 0) launch_combine_rows(context, args);
 }
 

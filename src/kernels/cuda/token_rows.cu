@@ -1,12 +1,29 @@
-// RMS norm and the weighted sum of experts: a block a row.
+// Embedding, RMS norm and the weighted sum of experts: a block a row.
 #include "kernels/cuda/device_math.cuh"
 #include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/route.h"
 #include "kernels/cuda/token_rows_launch.h"
 
 namespace quads::kernels::cuda {
 namespace {
 
 constexpr int kThreads = 256;
+
+__global__ void __launch_bounds__(kThreads) embed(const __grid_constant__ EmbedRows args) {
+  const int64_t row = blockIdx.x;
+  wait_for_previous_kernel();
+  let_next_kernel_start();
+  const int token = args.tokens[row];
+  const bool there = token >= 0 && token < args.vocab;
+  const auto* from = reinterpret_cast<const uint4*>(args.table + (there ? token : 0) * args.d);
+  auto* x = reinterpret_cast<uint4*>(args.x + row * args.d);
+  for (int64_t i = threadIdx.x; i < args.d / 8; i += kThreads) {
+    const uint4 words = there ? from[i] : make_uint4(~0U, ~0U, ~0U, ~0U);
+    constexpr uint32_t kHigh = 0xFFFF0000U;
+    x[2 * i] = make_uint4(words.x << 16, words.x & kHigh, words.y << 16, words.y & kHigh);
+    x[2 * i + 1] = make_uint4(words.z << 16, words.z & kHigh, words.w << 16, words.w & kHigh);
+  }
+}
 
 __global__ void __launch_bounds__(kThreads) norm(const __grid_constant__ NormRows args) {
   extern __shared__ __align__(16) float x[];
@@ -39,29 +56,50 @@ __global__ void __launch_bounds__(kThreads) norm(const __grid_constant__ NormRow
 }
 
 __global__ void __launch_bounds__(kThreads) combine(const __grid_constant__ CombineRows args) {
+  constexpr int kAtOnce = 8;  // parts that a thread waits for together
+  __shared__ int sorted_rows[kMaxTopK];
+  __shared__ float weights[kMaxTopK];
   const int64_t row = blockIdx.x;
   const int64_t width = args.d / 4;
   wait_for_previous_kernel();
   let_next_kernel_start();
+  if (threadIdx.x < args.top_k) {
+    sorted_rows[threadIdx.x] = args.sorted_rows[row * args.top_k + threadIdx.x];
+    weights[threadIdx.x] = args.weights[row * args.top_k + threadIdx.x];
+  }
+  __syncthreads();
   const auto* x = reinterpret_cast<const float4*>(args.x) + row * width;
   auto* y = reinterpret_cast<float4*>(args.y) + row * width;
   for (int64_t i = threadIdx.x; i < width; i += kThreads) {
+    const auto* parts = reinterpret_cast<const float4*>(args.parts) + i;
     float4 sum = x[i];
-    for (int s = 0; s < args.top_k; ++s) {
-      const int64_t sorted = args.sorted_rows[row * args.top_k + s];
-      if (sorted < 0) continue;
-      const float weight = args.weights[row * args.top_k + s];
-      const float4 part = reinterpret_cast<const float4*>(args.parts)[sorted * width + i];
-      sum.x = __fmaf_rn(weight, part.x, sum.x);
-      sum.y = __fmaf_rn(weight, part.y, sum.y);
-      sum.z = __fmaf_rn(weight, part.z, sum.z);
-      sum.w = __fmaf_rn(weight, part.w, sum.w);
+    for (int first = 0; first < args.top_k; first += kAtOnce) {
+      float4 part[kAtOnce];
+      bool there[kAtOnce];
+#pragma unroll
+      for (int s = 0; s < kAtOnce; ++s) {
+        there[s] = first + s < args.top_k && sorted_rows[first + s] >= 0;
+        if (there[s]) part[s] = parts[sorted_rows[first + s] * width];
+      }
+#pragma unroll
+      for (int s = 0; s < kAtOnce; ++s) {
+        if (!there[s]) continue;
+        const float weight = weights[first + s];
+        sum.x = __fmaf_rn(weight, part[s].x, sum.x);
+        sum.y = __fmaf_rn(weight, part[s].y, sum.y);
+        sum.z = __fmaf_rn(weight, part[s].z, sum.z);
+        sum.w = __fmaf_rn(weight, part[s].w, sum.w);
+      }
     }
     y[i] = sum;
   }
 }
 
 }  // namespace
+
+void launch_embed_rows(const CudaContext& context, const EmbedRows& args) {
+  launch(context, "embedding", embed, static_cast<int>(args.rows), kThreads, 0, args);
+}
 
 void launch_norm_rows(const CudaContext& context, const NormRows& args) {
   launch(context, "norm of rows", norm, static_cast<int>(args.rows), kThreads,

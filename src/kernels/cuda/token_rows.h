@@ -1,5 +1,5 @@
-// What a layer does to its tokens' rows before and after the experts. The bits are those of the
-// CPU's row kernels.
+// What is done to tokens' rows between the products: embedding, norm, the experts' combination. The
+// bits are those of the CPU's row kernels.
 #pragma once
 
 #include <cstdint>
@@ -8,6 +8,20 @@
 #include "numerics/bf16.h"
 
 namespace quads::kernels::cuda {
+
+/// Device pointers, 16-byte aligned. x[r] = table[tokens[r]], exact.
+struct EmbedRows {
+  const Bf16* table = nullptr;  // [vocab, d]
+  int64_t vocab = 0;
+  int64_t d = 0;  // a multiple of 8
+  /// [rows]; a token that is not in the vocabulary gives NaNs.
+  const int32_t* tokens = nullptr;
+  int64_t rows = 0;
+  float* x = nullptr;  // [rows, d]
+};
+
+/// Launches one kernel. Error on sizes out of range.
+void embed_rows(const CudaContext& context, const EmbedRows& args);
 
 /// Device pointers, 16-byte aligned. h[r] = bf16(x[r] * inv * weight), inv = 1 / sqrt(mean(x^2) +
 /// eps), in the order of RowKernels::rmsnorm.
@@ -32,8 +46,8 @@ struct CombineRows {
   const int32_t* sorted_rows = nullptr;  // [rows, top_k]
   const float* weights = nullptr;        // [rows, top_k]
   int64_t rows = 0;
-  int64_t d = 0;  // a multiple of 4
-  int top_k = 0;
+  int64_t d = 0;       // a multiple of 4
+  int top_k = 0;       // at most kMaxTopK (route.h)
   float* y = nullptr;  // [rows, d]; may be x
 };
 

@@ -5,6 +5,7 @@
 
 namespace quads::kernels::cuda {
 
+void launch_embed_rows(const CudaContext& context, const EmbedRows& args);
 void launch_norm_rows(const CudaContext& context, const NormRows& args);
 void launch_combine_rows(const CudaContext& context, const CombineRows& args);
 

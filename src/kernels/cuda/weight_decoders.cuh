@@ -1,5 +1,5 @@
 // What the tile kernels do with a format's weights: from a slice in shared memory to the A operands
-// of four m16k16 products, raw words first and decoded later.
+// of four m16k16 products, raw words first and decoded later, or as they are.
 #pragma once
 
 #include "kernels/cuda/decode.cuh"
@@ -10,9 +10,11 @@
 namespace quads::kernels::cuda {
 
 /// Every decoder: load(slice, half, lane) takes what a thread needs of 64 k of a slice;
-/// decode(pair, a0, a1) gives fragments 2 pair and 2 pair + 1 of them.
+/// decode(pair, a0, a1) gives fragments 2 pair and 2 pair + 1 of them. One with kPlain has
+/// load_fragments(slice, half, lane, a) in their place: what it loads needs no decoding.
 struct Nvfp4Decoder {
   static constexpr WeightFormat kFormat = WeightFormat::kNvfp4;
+  static constexpr bool kPlain = false;
   uint4 codes;
   uint2 scales;
 
@@ -31,6 +33,7 @@ struct Nvfp4Decoder {
 
 struct Fp8Decoder {
   static constexpr WeightFormat kFormat = WeightFormat::kFp8;
+  static constexpr bool kPlain = false;
   uint4 codes[2];
   uint32_t scale;  // of the tile, a pair
 
@@ -54,23 +57,18 @@ struct Fp8Decoder {
 
 struct Bf16Decoder {
   static constexpr WeightFormat kFormat = WeightFormat::kBf16;
-  uint4 fragments[4];
+  static constexpr bool kPlain = true;
 
-  __device__ __forceinline__ void load(uint32_t slice, int half, int lane) {
+  static __device__ __forceinline__ void load_fragments(uint32_t slice, int half, int lane,
+                                                        uint32_t a[4][4]) {
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      fragments[i] = load_shared_16(slice + (half * 4 + i) * 512 + lane * 16);
+      const uint4 words = load_shared_16(slice + (half * 4 + i) * 512 + lane * 16);
+      a[i][0] = words.x;
+      a[i][1] = words.y;
+      a[i][2] = words.z;
+      a[i][3] = words.w;
     }
-  }
-  __device__ __forceinline__ void decode(int pair, uint32_t a0[4], uint32_t a1[4]) const {
-    const auto copy = [](const uint4& from, uint32_t to[4]) {
-      to[0] = from.x;
-      to[1] = from.y;
-      to[2] = from.z;
-      to[3] = from.w;
-    };
-    copy(fragments[2 * pair], a0);
-    copy(fragments[2 * pair + 1], a1);
   }
 };
 

@@ -1,249 +1,204 @@
-// Speed of the CUDA kernels: medians of replays of a captured graph, weights rotated over more sets
-// than the L2 cache holds.
+// Speed of the CUDA kernels: medians of replays of captured graphs.
 #include "kernels/cuda/bench.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
 #include <climits>
 #include <cstdio>
-#include <functional>
-#include <limits>
 #include <memory>
 #include <numeric>
-#include <thread>
 
-#include "kernels/cuda/device_array.h"
-#include "kernels/cuda/fragment_weights.h"
-#include "kernels/cuda/grouped_gemm.h"
-#include "kernels/cuda/moe_problem.h"
-#include "kernels/cuda/quantize_rows.h"
+#include "base/random.h"
+#include "kernels/cuda/bench_layer.h"
+#include "kernels/cuda/bench_timing.h"
+#include "kernels/cuda/sample_rows.h"
 
 namespace quads::kernels::cuda {
 namespace {
 
-constexpr int kExperts = 128;
-constexpr int kTopK = 8;
-constexpr int kMaxTokens = 4096;
-constexpr int kSets = 3;
 constexpr double kTensorFlops = 790e12;  // BF16, measured
+constexpr int kTokens[] = {8, 64, 256, 1024, 4096};
 
-struct ExpertShape {
-  const char* name;
-  int64_t n, k;
-  bool rows_are_tokens;  // of which each goes to kTopK experts
-};
-constexpr ExpertShape kShapes[] = {{"gate_up", 1536, 2048, true}, {"down", 2048, 768, false}};
-
-// Microseconds a launch.
-double time_graph(bool overlap, int launches, int replays,
-                  const std::function<void(const CudaContext&, int)>& launch) {
-  cudaStream_t stream;
-  check_cuda(cudaStreamCreate(&stream), "stream");
-  CudaContext context = make_context(stream);
-  context.overlap = overlap;
-  cudaGraph_t graph;
-  cudaGraphExec_t executable;
-  cudaEvent_t begin, end;
-  check_cuda(cudaEventCreate(&begin), "event");
-  check_cuda(cudaEventCreate(&end), "event");
-  check_cuda(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal), "capture");
-  for (int i = 0; i < launches; ++i) launch(context, i);
-  check_cuda(cudaStreamEndCapture(stream, &graph), "capture");
-  check_cuda(cudaGraphInstantiate(&executable, graph, 0), "instantiate");
-  std::this_thread::sleep_for(std::chrono::milliseconds(10));  // the clock recovers
-  std::vector<float> times;
-  for (int i = 0; i < replays + 2; ++i) {
-    check_cuda(cudaEventRecord(begin, stream), "event");
-    check_cuda(cudaGraphLaunch(executable, stream), "replay");
-    check_cuda(cudaEventRecord(end, stream), "event");
-    check_cuda(cudaStreamSynchronize(stream), "replay");
-    float ms = 0.0F;
-    check_cuda(cudaEventElapsedTime(&ms, begin, end), "time");
-    if (i >= 2) times.push_back(ms);
+const char* format_name(WeightFormat format) {
+  switch (format) {
+    case WeightFormat::kNvfp4:
+      return "nvfp4";
+    case WeightFormat::kFp8:
+      return "fp8";
+    case WeightFormat::kBf16:
+      return "bf16";
   }
-  cudaGraphExecDestroy(executable);
-  cudaGraphDestroy(graph);
-  cudaEventDestroy(begin);
-  cudaEventDestroy(end);
-  cudaStreamDestroy(stream);
-  std::nth_element(times.begin(), times.begin() + times.size() / 2, times.end());
-  return times[times.size() / 2] * 1e3 / launches;
+  return "?";
 }
 
-// Bytes read and written a second. Not as a graph, whose copies the slower copy engines make.
-double copy_bandwidth() {
-  constexpr size_t kBytes = size_t{2} << 30;
-  constexpr int kCopies = 4;
-  DeviceArray<uint8_t> from(kBytes), to(kBytes);
-  cudaEvent_t begin, end;
-  check_cuda(cudaEventCreate(&begin), "event");
-  check_cuda(cudaEventCreate(&end), "event");
-  float best_ms = std::numeric_limits<float>::infinity();
-  for (int round = 0; round < 5; ++round) {
-    check_cuda(cudaEventRecord(begin), "event");
-    for (int i = 0; i < kCopies; ++i) {
-      check_cuda(cudaMemcpyAsync(to.data(), from.data(), kBytes, cudaMemcpyDeviceToDevice), "copy");
-    }
-    check_cuda(cudaEventRecord(end), "event");
-    check_cuda(cudaEventSynchronize(end), "copy");
-    float ms = 0.0F;
-    check_cuda(cudaEventElapsedTime(&ms, begin, end), "time");
-    best_ms = std::min(best_ms, ms);
-  }
-  cudaEventDestroy(begin);
-  cudaEventDestroy(end);
-  return 2.0 * kBytes * kCopies / (best_ms * 1e-3);
-}
-
-// A shape's weights and activations. Two experts are packed; the others are their copies, which
-// moves the same bytes.
-class Bench {
+// Rows of a JSON array, with their commas.
+class Rows {
  public:
-  explicit Bench(const ExpertShape& shape)
-      : shape_(shape),
-        positions_(shuffled_positions(shape.k / 16, 1)),
-        device_positions_(positions_),
-        scales_(std::vector<float>(kExperts, 0x1p-9F)),
-        offsets_(kExperts + 1),
-        places_(kMaxTokens * kTopK),
-        sorted_(kMaxTokens * kTopK),
-        x_((shape.rows_are_tokens ? 1 : kTopK) * kMaxTokens * shape.k),
-        q1_(image_elements(kMaxTokens * kTopK, kExperts, stages_of(shape.k))),
-        q2_(q1_.size()),
-        y_(kMaxTokens * kTopK * shape.n),
-        bad_(std::vector<int32_t>{INT_MAX}) {
-    const int64_t bytes = fragment_bytes(shape.n, shape.k);
-    std::vector<uint8_t> two(2 * bytes);
-    for (int e = 0; e < 2; ++e) {
-      pack_fragments(random_weight(shape.n, shape.k, e), positions_,
-                     std::span(two).subspan(e * bytes, bytes));
-    }
-    for (auto& set : sets_) {
-      set = std::make_unique<DeviceArray<uint8_t>>(kExperts * bytes);
-      for (int e = 0; e < kExperts; e += 2) {
-        check_cuda(
-            cudaMemcpy(set->data() + e * bytes, two.data(), two.size(), cudaMemcpyHostToDevice),
-            "weights");
-      }
-    }
-    std::vector<Bf16> x;
-    for (int64_t row = 0; static_cast<size_t>(row * shape.k) < x_.size(); ++row) {
-      const std::vector<Bf16> values = token_row(row % 512, shape.k);
-      x.insert(x.end(), values.begin(), values.end());
-    }
-    x_.upload(x);
+  void next() {
+    std::fputs(first_ ? "" : ",\n", stdout);
+    std::fflush(stdout);
+    first_ = false;
   }
-
-  void route(int tokens) {
-    std::vector<int64_t> ids(tokens);
-    std::iota(ids.begin(), ids.end(), 0);
-    tokens_ = tokens;
-    const Routing routing = route_tokens(ids, kTopK, kExperts, [](int64_t token, int j) {
-      return hashed_expert(token, j, kExperts);
-    });
-    used_experts_ = 0;
-    for (int e = 0; e < kExperts; ++e) {
-      used_experts_ += routing.offsets[e + 1] > routing.offsets[e];
-    }
-    offsets_.upload(routing.offsets);
-    if (shape_.rows_are_tokens) sorted_.upload(routing.sorted_rows);
-    PlaceRows place;
-    place.experts = kExperts;
-    place.expert_offsets = offsets_.data();
-    place.rows = tokens * kTopK;
-    place.sorted_rows = shape_.rows_are_tokens ? sorted_.data() : nullptr;
-    place.image_rows = places_.data();
-    place_rows(make_context(nullptr), place);
-    finish("placing rows");
-  }
-
-  void quantize(const CudaContext& context, int residual_blocks) {
-    QuantizeRows args;
-    args.x = x_.data();
-    args.ldx = args.k = shape_.k;
-    args.rows = shape_.rows_are_tokens ? tokens_ : tokens_ * kTopK;
-    args.copies = shape_.rows_are_tokens ? kTopK : 1;
-    args.image_rows = places_.data();
-    args.block_position = device_positions_.data();
-    args.residual_blocks = residual_blocks;
-    args.q1 = reinterpret_cast<Bf16*>(q1_.data());
-    args.q2 = reinterpret_cast<Bf16*>(q2_.data());
-    args.first_bad_row = bad_.data();
-    quantize_rows(context, args);
-  }
-
-  GroupedGemm gemm(int set, int residual_blocks) {
-    GroupedGemm gemm;
-    gemm.experts = kExperts;
-    gemm.n = shape_.n;
-    gemm.k = shape_.k;
-    gemm.weights = sets_[set % kSets]->data();
-    gemm.global_scales = scales_.data();
-    gemm.expert_offsets = offsets_.data();
-    gemm.q1 = reinterpret_cast<const Bf16*>(q1_.data());
-    gemm.q2 = reinterpret_cast<const Bf16*>(q2_.data());
-    gemm.residual_stages = stages_of(residual_blocks * 16);
-    gemm.y = y_.data();
-    gemm.y_is_bf16 = true;
-    gemm.rows_bound = tokens_ * kTopK;
-    return gemm;
-  }
-
-  void print_cell(int percent, double bandwidth, bool last);
 
  private:
-  ExpertShape shape_;
-  std::vector<int32_t> positions_;
-  DeviceArray<int32_t> device_positions_;
-  DeviceArray<float> scales_;
-  DeviceArray<int32_t> offsets_;
-  DeviceArray<ImageRow> places_;
-  DeviceArray<int32_t> sorted_;
-  DeviceArray<Bf16> x_;
-  DeviceArray<uint16_t> q1_, q2_, y_;
-  DeviceArray<int32_t> bad_;
-  std::unique_ptr<DeviceArray<uint8_t>> sets_[kSets];
-  int tokens_ = 0;
-  int used_experts_ = 0;
+  bool first_ = true;
 };
 
-void Bench::print_cell(int percent, double bandwidth, bool last) {
-  const int blocks = static_cast<int>(shape_.k / 16 * percent / 100);
-  const int launches = tokens_ >= 1024 ? 6 : 12;
-  quantize(make_context(nullptr), blocks);
-  const double weight_bytes =
-      static_cast<double>(used_experts_) * fragment_bytes(shape_.n, shape_.k);
-  const double flops =
-      2.0 * tokens_ * kTopK * shape_.n * (shape_.k + stages_of(blocks * 16) * kStageK);
+void print_product(BenchLayer* layer, WeightFormat format, Projection projection, int tokens,
+                   int percent, double bandwidth) {
+  const GroupedGemm shape = layer->gemm(projection, 0);
+  const int launches = tokens >= 1024 ? 6 : 12;
+  const double bytes =
+      static_cast<double>(layer->used_experts()) * fragment_bytes(shape.n, shape.k, format);
+  const double flops = 2.0 * static_cast<double>(shape.rows_bound * shape.n) *
+                       static_cast<double>(shape.k + shape.residual_stages * kStageK);
   fmt::print(
-      R"({{"shape":"{}","tokens":{},"rac":{},"experts":{},"floor_bytes_us":{:.1f},"floor_flops_us":{:.1f})",
-      shape_.name, tokens_, percent, used_experts_, weight_bytes / bandwidth * 1e6,
-      flops / kTensorFlops * 1e6);
-  const double quantiser =
-      time_graph(false, 20, 7, [&](const CudaContext& context, int) { quantize(context, blocks); });
-  fmt::print(R"(,"quantize_us":{:.2f},"tiles":{{)", quantiser);
-  const CudaContext here = make_context(nullptr);
-  bool first = true;
-  for (const GemmTile tile : kGemmTiles) {
-    if (!tile_fits(here, gemm(0, blocks), tile)) continue;
-    const auto product = [&](const CudaContext& context, int i) {
-      grouped_gemm(context, gemm(i, blocks), tile);
-    };
-    const double apart = time_graph(false, launches, 5, product);
-    const double overlapped = time_graph(true, launches, 5, product);
-    fmt::print(R"({}"{}":[{:.1f},{:.1f}])", first ? "" : ",", tile_name(tile), apart, overlapped);
-    first = false;
+      R"({{"format":"{}","shape":"{}","tokens":{},"rac":{},"experts":{},"floor_bytes_us":{:.1f},)"
+      R"("floor_flops_us":{:.1f})",
+      format_name(format), projection == Projection::kGateUp ? "gate_up" : "down", tokens, percent,
+      layer->used_experts(), bytes / bandwidth * 1e6, flops / kTensorFlops * 1e6);
+  const auto quantize = [&](const CudaContext& context, int) {
+    layer->quantize(context, projection);
+  };
+  fmt::print(R"(,"quantize_us":{:.2f})", time_graph(false, 20, 7, quantize));
+  if (format == WeightFormat::kNvfp4) {
+    layer->count_residuals(true);
+    fmt::print(R"(,"quantize_with_sums_us":{:.2f})", time_graph(false, 20, 7, quantize));
+    layer->count_residuals(false);
   }
-  const GemmTile chosen = choose_tile(here, gemm(0, blocks));
+  const CudaContext here = make_context(nullptr);
+  const char* comma = "";
+  fmt::print(R"(,"tiles":{{)");
+  for (const GemmTile tile : kGemmTiles) {
+    if (!tile_fits(here, shape, tile)) continue;
+    const auto product = [&](const CudaContext& context, int i) {
+      layer->multiply(context, projection, i, tile);
+    };
+    fmt::print(R"({}"{}":[{:.1f},{:.1f}])", comma, tile_name(tile),
+               time_graph(false, launches, 5, product), time_graph(true, launches, 5, product));
+    comma = ",";
+  }
   const double both = time_graph(true, launches, 5, [&](const CudaContext& context, int i) {
-    quantize(context, blocks);
-    grouped_gemm(context, gemm(i, blocks), chosen);
+    layer->quantize(context, projection);
+    layer->multiply(context, projection, i);
   });
-  fmt::print(R"(}},"chosen":"{}","quantize_and_chosen_us":{:.1f}}}{})", tile_name(chosen), both,
-             last ? "\n" : ",\n");
-  std::fflush(stdout);
+  fmt::print(R"(}},"chosen":"{}","quantize_and_chosen_us":{:.1f}}})",
+             tile_name(choose_tile(here, shape)), both);
+}
+
+void print_layer(BenchLayer* layer, WeightFormat format, int tokens, int percent) {
+  const int launches = tokens >= 1024 ? 4 : 8;
+  const auto whole = [&](const CudaContext& context, int i) { layer->all(context, i); };
+  const auto time = [&](auto part) {
+    return time_graph(true, 20, 7, [&](const CudaContext& context, int) { part(context); });
+  };
+  const double all = time_graph(true, launches, 7, whole);
+  const double products = time_graph(true, launches, 7, [&](const CudaContext& context, int i) {
+    layer->multiply(context, Projection::kGateUp, i);
+    layer->multiply(context, Projection::kDown, i);
+  });
+  layer->prepare(tokens, percent);  // the products alone have left another image
+  fmt::print(R"({{"format":"{}","tokens":{},"rac":{},"layer_us":{:.1f},"layer_apart_us":{:.1f},)"
+             R"("products_us":{:.1f},"route_us":{:.2f},"sort_us":{:.2f},"combine_us":{:.2f})",
+             format_name(format), tokens, percent, all, time_graph(false, launches, 7, whole),
+             products, time([&](const CudaContext& context) { layer->route(context); }),
+             time([&](const CudaContext& context) { layer->sort(context); }),
+             time([&](const CudaContext& context) { layer->combine(context); }));
+  if (format == WeightFormat::kNvfp4) {
+    layer->count_residuals(true);
+    fmt::print(R"(,"layer_with_sums_us":{:.1f})", time_graph(true, launches, 7, whole));
+    layer->count_residuals(false);
+  }
+  fmt::print("}}");
+}
+
+// Logits of a vocabulary of 151,936, on which draws with and without truncation and scores run.
+class BenchLogits {
+ public:
+  explicit BenchLogits(int64_t rows)
+      : z_(rows * kVocab),
+        scratch_(sample_scratch(rows, kVocab)),
+        first_draw_(rows + 1),
+        tokens_(std::vector<int32_t>(rows)),
+        keys_(rows),
+        results_(2 * rows),
+        bad_(std::vector<int32_t>{INT_MAX}) {
+    constexpr int64_t kDistinct = 8;
+    RandomSequence random(1, RandomStream::kTask, 0);
+    std::vector<float> some(std::min(rows, kDistinct) * kVocab);
+    for (float& z : some) z = 4.0F * (random.uniform() + random.uniform() + random.uniform());
+    const DeviceArray<float> distinct(some);
+    for (int64_t r = 0; r < rows; r += kDistinct) z_.copy_from(distinct, r * kVocab);
+    std::vector<int32_t> first(rows + 1);
+    std::iota(first.begin(), first.end(), 0);
+    first_draw_.upload(first);
+    std::vector<DrawKey> keys(rows);
+    for (int64_t r = 0; r < rows; ++r) keys[r] = {r, 0, 0};
+    keys_.upload(keys);
+    logits_.z = z_.data();
+    logits_.ldz = logits_.vocab = kVocab;
+    logits_.rows = rows;
+    logits_.scratch = scratch_.data();
+    logits_.first_bad_row = bad_.data();
+  }
+  static constexpr int64_t kVocab = 151936;
+
+  void draw(const CudaContext& context, int top_k, float top_p) {
+    DrawRows args;
+    args.logits = logits_;
+    args.top_k = top_k;
+    args.top_p = top_p;
+    args.first_draw = first_draw_.data();
+    args.keys = keys_.data();
+    args.tokens = tokens_.data();
+    args.logprobs = results_.data();
+    draw_rows(context, args);
+  }
+  void score(const CudaContext& context) {
+    ScoreRows args;
+    args.logits = logits_;
+    args.targets = tokens_.data();
+    args.logp = results_.data();
+    args.entropy = results_.data() + logits_.rows;
+    score_rows(context, args);
+  }
+
+ private:
+  DeviceArray<float> z_;
+  DeviceArray<uint8_t> scratch_;
+  DeviceArray<int32_t> first_draw_, tokens_;
+  DeviceArray<DrawKey> keys_;
+  DeviceArray<float> results_;
+  DeviceArray<int32_t> bad_;
+  Logits logits_;
+};
+
+void print_sampling(int64_t rows, double bandwidth) {
+  BenchLogits logits(rows);
+  const auto time = [&](auto part) {
+    return time_graph(true, 3, 5, [&](const CudaContext& context, int) { part(context); });
+  };
+  const double bytes = static_cast<double>(rows) * BenchLogits::kVocab * sizeof(float);
+  fmt::print(
+      R"({{"rows":{},"vocab":{},"one_pass_us":{:.1f},"draw_us":{:.1f},"draw_top_p_us":{:.1f},)"
+      R"("draw_top_k_us":{:.1f},"score_us":{:.1f}}})",
+      rows, BenchLogits::kVocab, bytes / bandwidth * 1e6,
+      time([&](const CudaContext& context) { logits.draw(context, 0, 1.0F); }),
+      time([&](const CudaContext& context) { logits.draw(context, 0, 0.95F); }),
+      time([&](const CudaContext& context) { logits.draw(context, 50, 1.0F); }),
+      time([&](const CudaContext& context) { logits.score(context); }));
+}
+
+template <class Print>
+void for_cells(BenchLayer* layer, WeightFormat format, Print print) {
+  for (const int tokens : kTokens) {
+    for (const int percent : {0, 50, 100}) {
+      if (percent > 0 && format != WeightFormat::kNvfp4) continue;
+      layer->prepare(tokens, percent);
+      print(tokens, percent);
+    }
+  }
 }
 
 }  // namespace
@@ -251,20 +206,37 @@ void Bench::print_cell(int percent, double bandwidth, bool last) {
 void run_bench() {
   const CudaContext context = make_context(nullptr);
   const double bandwidth = copy_bandwidth();
-  fmt::print(
-      R"({{"benchmark":"cuda_grouped_gemm","notes":"us; tiles: [apart, launches overlapped]",)"
-      R"("multiprocessors":{},"capability":{},"copy_bytes_per_s":{:.4g},"rows":[)"
-      "\n",
-      context.multiprocessors, context.capability, bandwidth);
-  for (const ExpertShape& shape : kShapes) {
-    Bench bench(shape);
-    for (const int tokens : {8, 64, 256, 1024, 4096}) {
-      bench.route(tokens);
-      for (const int percent : {0, 50, 100}) {
-        const bool last = &shape == std::end(kShapes) - 1 && tokens == 4096 && percent == 100;
-        bench.print_cell(percent, bandwidth, last);
-      }
+  fmt::print(R"({{"benchmark":"cuda_experts","notes":"us; tiles: [apart, launches overlapped]",)"
+             R"("multiprocessors":{},"capability":{},"copy_bytes_per_s":{:.4g},)"
+             "\n",
+             context.multiprocessors, context.capability, bandwidth);
+  constexpr WeightFormat kFormats[] = {WeightFormat::kNvfp4, WeightFormat::kFp8,
+                                       WeightFormat::kBf16};
+  std::vector<std::unique_ptr<BenchLayer>> layers;
+  for (const WeightFormat format : kFormats) layers.push_back(std::make_unique<BenchLayer>(format));
+  fmt::print("\"layers\":[\n");
+  Rows layer_rows;
+  for (size_t i = 0; i < layers.size(); ++i) {
+    for_cells(layers[i].get(), kFormats[i], [&](int tokens, int percent) {
+      layer_rows.next();
+      print_layer(layers[i].get(), kFormats[i], tokens, percent);
+    });
+  }
+  fmt::print("],\n\"products\":[\n");
+  Rows product_rows;
+  for (size_t i = 0; i < layers.size(); ++i) {
+    for (const Projection projection : {Projection::kGateUp, Projection::kDown}) {
+      for_cells(layers[i].get(), kFormats[i], [&](int tokens, int percent) {
+        product_rows.next();
+        print_product(layers[i].get(), kFormats[i], projection, tokens, percent, bandwidth);
+      });
     }
+  }
+  fmt::print("],\n\"sampling\":[\n");
+  Rows sampling_rows;
+  for (const int64_t rows : {1, 8, 64, 256, 1024}) {
+    sampling_rows.next();
+    print_sampling(rows, bandwidth);
   }
   fmt::print("]}}\n");
 }

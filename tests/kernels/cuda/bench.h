@@ -3,8 +3,10 @@
 
 namespace quads::kernels::cuda {
 
-/// Prints JSON: copy bandwidth, then a row per shape, tokens and compensation: the time of every
-/// tile, apart and with launches overlapped, and of the quantiser.
+/// Prints JSON: copy bandwidth; `products`, a row per format, shape, tokens and compensation with
+/// the time of every tile, apart and with launches overlapped, and of the quantiser; `layers`, a
+/// row per format, tokens and compensation with the time of all of a layer's experts; `sampling`, a
+/// row per number of rows of logits.
 void run_bench();
 
 }  // namespace quads::kernels::cuda

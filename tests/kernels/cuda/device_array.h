@@ -59,6 +59,11 @@ class DeviceArray {
     check_cuda(cudaMemcpy(data_, values.data(), values.size() * sizeof(T), cudaMemcpyHostToDevice),
                "copy to the device");
   }
+  /// Elements from `at` on.
+  void copy_from(const DeviceArray& other, size_t at) {
+    check_cuda(cudaMemcpy(data() + at, other.data_, other.bytes(), cudaMemcpyDeviceToDevice),
+               "copy on the device");
+  }
   std::vector<T> download() const {
     std::vector<T> values(size_);
     check_cuda(cudaMemcpy(values.data(), data_, bytes(), cudaMemcpyDeviceToHost),

@@ -32,7 +32,7 @@ TEST(FragmentPlain, EveryE4m3CodeDecodesToItsValueInEveryPlace) {
 }
 
 TEST(FragmentPlain, UnpackIsTheInverseOfPack) {
-  for (const auto [rows, k] :
+  for (const auto& [rows, k] :
        {std::pair<int64_t, int64_t>{64, 128}, {128, 384}, {64, 16}, {192, 400}, {64, 7}, {0, 64}}) {
     const Fp8Matrix w = random_fp8_weight(rows, k, 3);
     std::vector<uint8_t> packed(fragment_bytes(rows, k, WeightFormat::kFp8), 0xEE);

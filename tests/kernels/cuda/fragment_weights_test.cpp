@@ -53,7 +53,7 @@ TEST(FragmentCodes, EveryScaleDecodesToItsValueInEveryPlace) {
 }
 
 TEST(FragmentWeights, UnpackIsTheInverseOfPackForAnyOrderOfBlocks) {
-  for (const auto [rows, k] :
+  for (const auto& [rows, k] :
        {std::pair<int64_t, int64_t>{64, 128}, {128, 384}, {64, 16}, {192, 400}, {0, 64}, {64, 0}}) {
     for (const bool permuted : {false, true}) {
       Nvfp4Matrix w = random_weight(rows, k, 3);
