@@ -36,7 +36,7 @@ QUADS_HOST_DEVICE inline uint32_t rotate_right(uint32_t x, int distance) {
 }
 
 /// Two E2M1 codes, `low` with the smaller k, as a masked pair.
-constexpr uint32_t masked_pair(uint32_t low, uint32_t high) {
+QUADS_HOST_DEVICE constexpr uint32_t masked_pair(uint32_t low, uint32_t high) {
   return (low & 7U) << 6 | (low >> 3) << 15 | (high & 7U) << 22 | (high >> 3) << 31;
 }
 
@@ -45,7 +45,7 @@ struct CodeWords {
 };
 
 /// The words of eight masked pairs.
-constexpr CodeWords encode_pairs(const uint32_t pairs[8]) {
+QUADS_HOST_DEVICE constexpr CodeWords encode_pairs(const uint32_t pairs[8]) {
   const uint32_t gaps = pairs[6] >> 2 | rotate_left(pairs[7], 8);
   return {pairs[0] | rotate_left(pairs[1], 4) | pairs[2] >> 6 | (gaps & kGapMask),
           pairs[3] | rotate_left(pairs[4], 4) | pairs[5] >> 6 | (rotate_left(gaps, 30) & kGapMask)};
@@ -88,7 +88,7 @@ constexpr uint32_t restore_scale(uint32_t u) {
 
 /// The scales (encode_scale) of two neighbouring blocks along K and of two rows, 8 apart: the even
 /// block's at bits 4..11 and 20..27, the odd block's at the same places after a rotation by 8.
-constexpr uint32_t scale_word(uint32_t even_row0, uint32_t even_row8, uint32_t odd_row0,
+QUADS_HOST_DEVICE constexpr uint32_t scale_word(uint32_t even_row0, uint32_t even_row8, uint32_t odd_row0,
                               uint32_t odd_row8) {
   return even_row0 << 4 | even_row8 << 20 | rotate_left(odd_row0 << 4 | odd_row8 << 20, 8);
 }

@@ -8,7 +8,7 @@
 namespace quads::kernels::cuda {
 
 template <class Kernel, class... Args>
-void launch(const CudaContext& context, const char* name, Kernel* kernel, int blocks, int threads,
+void launch(const CudaContext& context, const char* name, Kernel* kernel, dim3 blocks, int threads,
             int shared_bytes, const Args&... args) {
   constexpr int kAlwaysAllowed = 32 * 1024;  // of 48 KiB, which static shared memory shares
   if (shared_bytes > kAlwaysAllowed) {
@@ -17,7 +17,7 @@ void launch(const CudaContext& context, const char* name, Kernel* kernel, int bl
         name);
   }
   cudaLaunchConfig_t config = {};
-  config.gridDim = dim3(blocks);
+  config.gridDim = blocks;
   config.blockDim = dim3(threads);
   config.dynamicSmemBytes = shared_bytes;
   config.stream = context.stream;

@@ -9,4 +9,7 @@ namespace quads::kernels::cuda {
 /// row per number of rows of logits.
 void run_bench();
 
+/// The same for dense products, attention and what lies between, at the shapes of the model.
+void run_dense_bench();
+
 }  // namespace quads::kernels::cuda

@@ -1,4 +1,4 @@
-// The tests of the CUDA kernels, or with --bench their speed as JSON.
+// The tests of the CUDA kernels, or with --bench (experts) or --bench-dense their speed as JSON.
 #include <gtest/gtest.h>
 
 #include <cstdio>
@@ -8,9 +8,11 @@
 #include "kernels/cuda/bench.h"
 
 int main(int argc, char** argv) {
-  if (argc > 1 && std::strcmp(argv[1], "--bench") == 0) {
+  const bool experts = argc > 1 && std::strcmp(argv[1], "--bench") == 0;
+  const bool dense = argc > 1 && std::strcmp(argv[1], "--bench-dense") == 0;
+  if (experts || dense) {
     try {
-      quads::kernels::cuda::run_bench();
+      experts ? quads::kernels::cuda::run_bench() : quads::kernels::cuda::run_dense_bench();
     } catch (const std::exception& error) {
       std::fprintf(stderr, "bench: %s\n", error.what());
       return 1;

@@ -1,0 +1,40 @@
+// Checks of a weights' quantisation.
+#include "kernels/cuda/quantize_weights.h"
+
+#include <climits>
+
+#include "base/error.h"
+#include "kernels/cuda/grouped_gemm.h"
+#include "kernels/cuda/quantize_weights_launch.h"
+
+namespace quads::kernels::cuda {
+
+void weight_amax(const CudaContext& context, const Bf16* w, int matrices, int64_t stride,
+                 int64_t size, uint32_t* amax_bits) {
+  require(matrices >= 1 && matrices <= kMaxExperts && size >= 8 && size % 8 == 0 && stride % 8 == 0,
+          "amax of {} arrays of {} values, {} apart: multiples of 8, 1..{} arrays", matrices, size,
+          stride, kMaxExperts);
+  launch_weight_amax(context, w, matrices, stride, size, amax_bits);
+}
+
+void quantize_weights(const CudaContext& context, const QuantizeWeights& args) {
+  require(args.matrices >= 1 && args.matrices <= kMaxExperts,
+          "quantising weights: {} matrices; 1..{}", args.matrices, kMaxExperts);
+  require(args.n >= kTileRows && args.n % kTileRows == 0 && args.k >= 16 && args.k % 16 == 0,
+          "quantising weights [{}, {}]: rows must be a multiple of {}, k of 16", args.n, args.k,
+          kTileRows);
+  require(args.stride % 8 == 0, "quantising weights: {} elements from one to the next",
+          args.stride);
+  require(args.block_position == nullptr || args.format == WeightFormat::kNvfp4,
+          "quantising weights: only NVFP4 weights have blocks in another order");
+  const int64_t tiles = args.matrices * (args.n / kTileRows) * stages_of(args.k);
+  require(tiles <= INT_MAX, "quantising weights: {} tiles are too many", tiles);
+  weight_amax(context, args.w, args.matrices, args.stride, args.n * args.k, args.amax_bits);
+  if (args.format == WeightFormat::kNvfp4) {
+    launch_pack_nvfp4(context, args);
+  } else {
+    launch_pack_plain(context, args);
+  }
+}
+
+}  // namespace quads::kernels::cuda

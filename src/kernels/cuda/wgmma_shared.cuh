@@ -1,0 +1,39 @@
+// The warpgroup's matrix product of Hopper (sm_90a) with both operands in shared memory:
+// d[64, N] = a[64, 16] b[N, 16]^T, added to d or not; rows of 128 bytes, swizzled (boxes of a
+// tensor map).
+#pragma once
+
+#include "kernels/cuda/wgmma.cuh"
+
+namespace quads::kernels::cuda {
+
+__device__ __forceinline__ void wgmma_wait_but_one() {
+  asm volatile("wgmma.wait_group.sync.aligned 1;" ::: "memory");
+}
+
+/// A box's descriptor: 1024 bytes from 8 rows to the next, swizzle of 128 bytes. A step of 16 k is
+/// 32 bytes, 2 in the descriptor.
+__device__ __forceinline__ uint64_t box_descriptor(uint32_t address) {
+  return (uint64_t{0x40000040} << 32) | (1 << 16) | (address >> 4);
+}
+
+template <int N>
+__device__ __forceinline__ void wgmma_shared(float* d, uint64_t a, uint64_t b, bool add);
+
+// clang-format off
+#define QUADS_WGMMA_SHARED(N, A, B, ADD)                                                        \
+  template <>                                                                                   \
+  __device__ __forceinline__ void wgmma_shared<N>(float* d, uint64_t a, uint64_t b, bool add) { \
+    asm volatile("{ .reg .pred add; setp.ne.u32 add, %" #ADD ", 0; wgmma.mma_async.sync.aligned.m64n" #N \
+                 "k16.f32.bf16.bf16 {" QUADS_REGISTERS_##N "}, %" #A ", %" #B ", add, 1, 1, 0, 0; }" \
+                 : QUADS_ACCUMULATORS_##N                                                       \
+                 : "l"(a), "l"(b), "r"(static_cast<uint32_t>(add)));                            \
+  }
+QUADS_WGMMA_SHARED(64, 32, 33, 34)
+QUADS_WGMMA_SHARED(96, 48, 49, 50)
+QUADS_WGMMA_SHARED(128, 64, 65, 66)
+QUADS_WGMMA_SHARED(192, 96, 97, 98)
+#undef QUADS_WGMMA_SHARED
+// clang-format on
+
+}  // namespace quads::kernels::cuda

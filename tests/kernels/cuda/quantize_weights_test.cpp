@@ -1,0 +1,171 @@
+// Weights quantised on a device: the bytes of numerics' quantisers, packed on the CPU.
+#include "kernels/cuda/quantize_weights.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+
+#include "base/error.h"
+#include "base/random.h"
+#include "kernels/cuda/device_array.h"
+#include "kernels/cuda/fragment_plain.h"
+#include "kernels/cuda/fragment_weights.h"
+#include "numerics/fp8.h"
+#include "numerics/nvfp4.h"
+
+namespace quads::kernels::cuda {
+namespace {
+
+struct Shape {
+  int matrices;
+  int64_t n, k;
+};
+
+struct Result {
+  std::vector<uint8_t> fragments;
+  std::vector<float> global_scales;
+  std::vector<uint32_t> amax_bits;
+};
+
+// Weights whose blocks differ by many octaves; some blocks are zero, some rows tiny.
+std::vector<Bf16> weights(int matrix, int64_t n, int64_t k) {
+  RandomSequence random(9, RandomStream::kInit, static_cast<uint64_t>(matrix));
+  std::vector<Bf16> w(static_cast<size_t>(n * k));
+  for (int64_t row = 0; row < n; ++row) {
+    for (int64_t block = 0; block < k / 16; ++block) {
+      const auto octave = static_cast<int>(random.below(12)) + (row % 7 == 3 ? 40 : 0);
+      const bool zero = random.below(9) == 0;
+      for (int64_t i = 0; i < 16; ++i) {
+        const float value = std::ldexp(random.uniform() - 0.5F, -octave);
+        w[static_cast<size_t>(row * k + block * 16 + i)] = to_bf16(zero ? 0.0F : value);
+      }
+    }
+  }
+  return w;
+}
+
+std::vector<float> to_floats(const std::vector<Bf16>& w) {
+  std::vector<float> values;
+  for (const Bf16 x : w) values.push_back(to_float(x));
+  return values;
+}
+
+Result quantise(const std::vector<std::vector<Bf16>>& all, int64_t n, int64_t k,
+                WeightFormat format, const std::vector<int32_t>& block_position) {
+  // Another matrix lies between them, as an expert's down follows its gate_up.
+  const int64_t stride = n * k + 64;
+  std::vector<Bf16> flat(all.size() * static_cast<size_t>(stride), Bf16{0x7FC0});
+  for (size_t i = 0; i < all.size(); ++i) {
+    std::ranges::copy(all[i], flat.begin() + static_cast<int64_t>(i) * stride);
+  }
+  DeviceArray<Bf16> w(flat);
+  DeviceArray<int32_t> positions(block_position);
+  DeviceArray<uint8_t> fragments(all.size() * static_cast<size_t>(fragment_bytes(n, k, format)));
+  DeviceArray<float> scales(all.size());
+  DeviceArray<uint32_t> amax(all.size());
+  fragments.fill_bytes(0xEE);
+  amax.fill_bytes(0xEE);
+  const CudaContext context = make_context(nullptr);
+  quantize_weights(context, {.format = format,
+                             .matrices = static_cast<int>(all.size()),
+                             .w = w.data(),
+                             .stride = stride,
+                             .n = n,
+                             .k = k,
+                             .block_position = block_position.empty() ? nullptr : positions.data(),
+                             .fragments = fragments.data(),
+                             .global_scales = scales.data(),
+                             .amax_bits = amax.data()});
+  finish("quantize_weights");
+  return {fragments.download(), scales.download(), amax.download()};
+}
+
+std::vector<uint8_t> packed_on_cpu(const std::vector<Bf16>& w, int64_t n, int64_t k,
+                                   WeightFormat format, const std::vector<int32_t>& positions,
+                                   float* g) {
+  std::vector<uint8_t> out(static_cast<size_t>(fragment_bytes(n, k, format)));
+  *g = 1.0F;
+  switch (format) {
+    case WeightFormat::kNvfp4: {
+      const std::vector<float> values = to_floats(w);
+      *g = global_scale_pow2(checked_amax(values, n, k, "w"));
+      pack_fragments(quantise_nvfp4(values, n, k, *g, "w"), positions, out);
+      break;
+    }
+    case WeightFormat::kFp8:
+      pack_fp8_fragments(quantise_fp8(to_floats(w), n, k, kFp8Block, "w"), out);
+      break;
+    case WeightFormat::kBf16:
+      pack_bf16_fragments(w, n, k, out);
+      break;
+  }
+  return out;
+}
+
+class QuantizeWeightsTest : public ::testing::TestWithParam<WeightFormat> {};
+
+TEST_P(QuantizeWeightsTest, BytesAreTheCpus) {
+  QUADS_NEEDS_DEVICE();
+  const WeightFormat format = GetParam();
+  for (const Shape& shape : {Shape{1, 64, 16}, Shape{3, 64, 128}, Shape{5, 192, 144},
+                             Shape{2, 128, 2048}, Shape{512, 64, 32}}) {
+    std::vector<std::vector<Bf16>> all;
+    for (int i = 0; i < shape.matrices; ++i) all.push_back(weights(i, shape.n, shape.k));
+    for (const bool permuted : {false, true}) {
+      std::vector<int32_t> positions;
+      if (permuted) {
+        if (format != WeightFormat::kNvfp4) continue;
+        for (int64_t b = 0; b < shape.k / 16; ++b) {  // odd blocks first
+          const int64_t odd = shape.k / 32;
+          positions.push_back(static_cast<int32_t>(b % 2 == 1 ? b / 2 : odd + b / 2));
+        }
+      }
+      const Result result = quantise(all, shape.n, shape.k, format, positions);
+      const auto bytes = static_cast<int64_t>(fragment_bytes(shape.n, shape.k, format));
+      for (int i = 0; i < shape.matrices; ++i) {
+        float g = 0.0F;
+        const std::vector<uint8_t> expected =
+            packed_on_cpu(all[static_cast<size_t>(i)], shape.n, shape.k, format, positions, &g);
+        const auto begin = result.fragments.begin() + i * bytes;
+        ASSERT_EQ(std::vector<uint8_t>(begin, begin + bytes), expected)
+            << shape.n << " x " << shape.k << ", matrix " << i << ", permuted " << permuted;
+        ASSERT_EQ(result.global_scales[static_cast<size_t>(i)], g);
+      }
+    }
+  }
+}
+
+TEST_P(QuantizeWeightsTest, AValueThatIsNotFiniteShowsInItsMatrixAlone) {
+  QUADS_NEEDS_DEVICE();
+  for (const float bad :
+       {std::numeric_limits<float>::infinity(), -std::numeric_limits<float>::infinity(),
+        std::numeric_limits<float>::quiet_NaN()}) {
+    std::vector<std::vector<Bf16>> all;
+    for (int i = 0; i < 3; ++i) all.push_back(weights(i, 64, 64));
+    all[1][64 * 63 + 63] = to_bf16(bad);
+    const Result result = quantise(all, 64, 64, GetParam(), {});
+    EXPECT_LE(result.amax_bits[0], max_weight_bits(GetParam()));
+    EXPECT_GE(result.amax_bits[1], 0x7F80U);
+    EXPECT_LE(result.amax_bits[2], max_weight_bits(GetParam()));
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Formats, QuantizeWeightsTest,
+                         ::testing::Values(WeightFormat::kNvfp4, WeightFormat::kFp8,
+                                           WeightFormat::kBf16));
+
+TEST(QuantizeWeights, ShapesThatDoNotFitAreErrors) {
+  CudaContext context;
+  for (const QuantizeWeights& args :
+       {QuantizeWeights{.matrices = 0, .n = 64, .k = 16},
+        QuantizeWeights{.matrices = 1, .n = 32, .k = 16},
+        QuantizeWeights{.matrices = 1, .n = 64, .k = 24},
+        QuantizeWeights{.matrices = 513, .n = 64, .k = 16},
+        QuantizeWeights{.matrices = 1, .stride = 4, .n = 64, .k = 16}}) {
+    EXPECT_THROW(quantize_weights(context, args), Error);
+  }
+}
+
+}  // namespace
+}  // namespace quads::kernels::cuda
