@@ -63,7 +63,7 @@ RlOptions make_rl_options(const Options& o, const ModelConfig& model) {
 }
 
 // ATen's blocks over a packed model of their own, whose weights they multiply with.
-RlRun::ForeignBlocks make_aten_blocks(const Parameters& parameters, const Precision& precision,
+ForeignBlocks make_aten_blocks(const Parameters& parameters, const Precision& precision,
                                       const QuantizeScope& scope,
                                       const kernels::CpuContext& context) {
   const auto model = std::make_shared<PackedModel>(

@@ -2,6 +2,11 @@
 
 namespace quads {
 
+float* Blocks::activations(int64_t elements) {
+  if (activations_.size() < elements) activations_ = AlignedBuffer<float>(elements);
+  return activations_.data();
+}
+
 void forward_layers(Blocks& blocks, const RowBatch& batch, float* x, float* const* saved) {
   const auto entrance = [&](int64_t block) { return saved ? saved[block] : x; };
   blocks.embed(batch, entrance(0));

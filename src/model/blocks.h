@@ -4,6 +4,7 @@
 
 #include <cstdint>
 
+#include "base/aligned_buffer.h"
 #include "kernels/cpu/attention_block.h"
 #include "kernels/cpu/moe_block.h"
 #include "model/residual_sums.h"
@@ -44,9 +45,13 @@ struct Targets {
 /// x, y, dx and dy are FP32 [rows, hidden]; y may be x, dx must not be dy. Backwards recompute
 /// their forward from x and add the parameters' gradients to `grads`: FP32, laid out as the flat
 /// parameter array (model/parameters.h).
+/// Pointers are to the device's memory, but for a batch's, a target's, logp, entropy and dlogp.
 class Blocks {
  public:
   virtual ~Blocks() = default;
+  /// Memory for what a forward keeps and a backward passes on: at least so many elements, valid
+  /// until more are asked for. The host's, unless a device has its own.
+  virtual float* activations(int64_t elements);
   virtual int64_t num_layers() const = 0;
   virtual int64_t hidden() const = 0;
 
@@ -66,6 +71,9 @@ class Blocks {
   /// dx [rows, hidden] (all rows) of the sum of dlogp[i] * logp[i].
   virtual void head_backward(const Targets& targets, const float* x, int64_t rows,
                              const float* dlogp, float* grads, float* dx) = 0;
+
+ private:
+  AlignedBuffer<float> activations_;
 };
 
 /// From the embeddings to the last layer's output. With `saved` null everything happens in x. With

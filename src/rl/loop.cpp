@@ -151,8 +151,7 @@ struct RlRun::Scored {
 RlRun::RlRun(kernels::CpuRuntime& runtime, Parameters& policy, const Task& task, Reward& reward,
              const Tokenizer& tokenizer, std::vector<int32_t> stop_tokens, const RlOptions& options,
              const MakeBlocks& aten_blocks)
-    : runtime_(runtime),
-      policy_(policy),
+    : policy_(policy),
       task_(task),
       reward_(reward),
       tokenizer_(tokenizer),
@@ -161,70 +160,43 @@ RlRun::RlRun(kernels::CpuRuntime& runtime, Parameters& policy, const Task& task,
   check(options_, policy.config());
   options_.lr = schedule_of(options_);
   options_.max_context_len = max_context(options_, policy.config());
-  const bool shared = options_.trainer_kernels == TrainerKernels::kShared;
-  const kernels::CpuContext context = runtime_.context();
   if (options_.global_batch_size == 0) {
     options_.global_batch_size = samples_of(options_);
   }
-  if (shared) {
-    trainer_model_ = std::make_unique<PackedModel>(
-        policy_, PackedModel::Options{.precision = options_.recipe.trainer,
-                                      .scope = options_.scope,
-                                      .with_transposes = true});
-  }
-  rollout_model_ = std::make_unique<PackedModel>(
-      policy_, PackedModel::Options{.precision = options_.recipe.rollout,
-                                    .scope = options_.scope,
-                                    .share = trainer_model_.get()});
-  residual_sums_ = std::make_unique<ResidualSums>(rollout_model_->sites(), runtime_.num_threads());
-  backend_ = std::make_unique<CpuBackend>(runtime_, *rollout_model_);
+  SidesOptions sides{.rollout = options_.recipe.rollout,
+                     .trainer = options_.recipe.trainer,
+                     .scope = options_.scope,
+                     .training = options_.trainer,
+                     .with_reference = options_.loss.kl_coef > 0};
+  sides.training.temperature = options_.sampling.temperature;
+  const bool aten = options_.trainer_kernels == TrainerKernels::kAten;
+  sides_ = make_cpu_sides(runtime, policy_, sides, aten ? &aten_blocks : nullptr);
+  RolloutBackend& backend = sides_->backend();
+  residual_sums_ = std::make_unique<ResidualSums>(backend.sites(), backend.workers());
   engine_ =
-      std::make_unique<Engine>(*backend_, Engine::Options{.max_running = options_.max_running,
-                                                          .max_context = options_.max_context_len,
-                                                          .kv_memory_bytes = options_.kv_memory});
-  weight_sync_ = std::make_unique<WeightSync>(runtime_, policy_, *rollout_model_);
-
-  std::function<void()> update_weights;
-  if (shared) {
-    shared_blocks_ = std::make_unique<CpuBlocks>(context, *trainer_model_);
-    update_weights = [this, context] { trainer_model_->refresh(context, masks_); };
-  } else {
-    foreign_ = aten_blocks(policy_, context);
-    update_weights = foreign_.refresh;
-  }
-  Trainer::Options trainer = options_.trainer;
-  trainer.temperature = options_.sampling.temperature;
-  trainer_ = std::make_unique<Trainer>(context, policy_, shared ? *trainer_model_ : *rollout_model_,
-                                       shared ? *shared_blocks_ : *foreign_.blocks,
-                                       std::move(update_weights), trainer);
-  if (options_.loss.kl_coef > 0) {
-    reference_ = std::make_unique<Parameters>(policy_.config());
-    std::copy_n(policy_.values(), policy_.layout().total, reference_->values());
-    reference_model_ = std::make_unique<PackedModel>(*reference_, PackedModel::Options{});
-    reference_model_->refresh(context, {});
-    reference_blocks_ = std::make_unique<CpuBlocks>(context, *reference_model_);
-  }
+      std::make_unique<Engine>(backend, Engine::Options{.max_running = options_.max_running,
+                                                        .max_context = options_.max_context_len,
+                                                        .kv_memory_bytes = options_.kv_memory});
 }
 
 RlRun::~RlRun() = default;
 
 bool RlRun::trainer_has_masks() const {
-  return trainer_model_ != nullptr && options_.recipe.trainer.rac.ratio > 0;
+  return options_.trainer_kernels == TrainerKernels::kShared &&
+         options_.recipe.trainer.rac.ratio > 0;
 }
 
 // Weights and masks that no checkpoint has given.
 void RlRun::start(const std::atomic<bool>& stop) {
-  const kernels::CpuContext context = runtime_.context();
   RacMasks any;  // until there are others; the rollout shares the trainer's BF16 weights
-  if (trainer_has_masks()) any = full_masks(rollout_model_->sites());
-  if (trainer_model_) trainer_model_->refresh(context, any);
-  if (foreign_.refresh) foreign_.refresh();
+  if (trainer_has_masks()) any = full_masks(sides_->backend().sites());
+  sides_->refresh_trainer(any);
   std::vector<Problem> problems;
   GenerateOptions generate = generate_options();
   generate.cancel = &stop;
   masks_ = calibrate_masks(*engine_, requests(0, options_.rollout_batch_size, problems), generate);
   if (trainer_has_masks() && options_.recipe.rollout.rac.ratio < 1) {
-    trainer_model_->refresh(context, masks_);
+    sides_->refresh_trainer(masks_);
   }
   started_ = true;
 }
@@ -384,9 +356,9 @@ void RlRun::train_on(const Scored& scored, MetricsRow& row) {
 
   std::vector<float> recomputed, reference;
   if (options_.old_logprobs == OldLogprobs::kRecomputed) {
-    recomputed = trainer_->logprobs(sequences);
+    recomputed = sides_->trainer().logprobs(sequences);
   }
-  if (reference_) reference = trainer_->logprobs(*reference_blocks_, sequences);
+  if (options_.loss.kl_coef > 0) reference = sides_->reference_logprobs(sequences);
   const std::vector<float>& old_logprobs = recomputed.empty() ? rollout_logprobs : recomputed;
 
   // Zero by construction, so a difference is a fault of this program and not to be trained on.
@@ -400,7 +372,7 @@ void RlRun::train_on(const Scored& scored, MetricsRow& row) {
   };
   if (options_.verify_interval > 0 && step_ % options_.verify_interval == 0) {
     const GapMetrics gap = gap_metrics(
-        rollout_logprobs, recomputed.empty() ? trainer_->logprobs(sequences) : recomputed);
+        rollout_logprobs, recomputed.empty() ? sides_->trainer().logprobs(sequences) : recomputed);
     demand_zero(gap, "the whole rollout");
     row.set("gap/verified_max", gap.max);
   }
@@ -444,9 +416,9 @@ void RlRun::train_on(const Scored& scored, MetricsRow& row) {
       for (float e : micro.entropies) entropy_sum += e;
       entropy_count += std::ssize(micro.entropies);
     };
-    trainer_->accumulate(std::span<const TrainSequence>(sequences).subspan(
-                             static_cast<size_t>(first), static_cast<size_t>(count)),
-                         loss);
+    sides_->trainer().accumulate(std::span<const TrainSequence>(sequences).subspan(
+                                     static_cast<size_t>(first), static_cast<size_t>(count)),
+                                 loss);
     if (is_first) {
       const GapMetrics gap = gap_metrics(
           std::span<const float>(rollout_logprobs).first(first_logprobs.size()), first_logprobs);
@@ -458,7 +430,7 @@ void RlRun::train_on(const Scored& scored, MetricsRow& row) {
       row.set("gap/ess", gap.ess);
     }
     last_lr = learning_rate(options_.lr, updates_);
-    const Optimizer::Result result = trainer_->update(static_cast<float>(last_lr));
+    const Optimizer::Result result = sides_->trainer().update(static_cast<float>(last_lr));
     ++updates_;
     if (skipped_.applied(step_, result)) grad_norm_max = std::max(grad_norm_max, result.grad_norm);
   }
@@ -486,11 +458,9 @@ void RlRun::sync(const Scored& scored) {
   if (rac.ratio > 0 && rac.ratio < 1) {
     masks_ = select_masks(scored.rollout.residual_sums, rac);
     // A trainer that replays the rollout does so under the masks of the next one from here on.
-    if (trainer_has_masks()) {
-      trainer_model_->refresh(runtime_.context(), masks_);
-    }
+    if (trainer_has_masks()) sides_->refresh_trainer(masks_);
   }
-  weight_sync_->sync(masks_);
+  sides_->sync(masks_);
 }
 
 void RlRun::evaluate(MetricsRow& row) {
@@ -588,32 +558,32 @@ void RlRun::save(const std::filesystem::path& directory) {
   const Json state = {{"step", step_},
                       {"updates", updates_},
                       {"next_prompt", next_prompt_},
-                      {"optimizer_updates", trainer_->optimizer().updates()},
+                      {"optimizer_updates", sides_->trainer().optimizer().updates()},
                       {"recipe", options_.recipe.name}};
   const auto add_files = [this](const std::filesystem::path& path) {
     save_text_files(tokenizer_, stop_tokens_, policy_.config(), path);
   };
-  save_checkpoint(directory / "checkpoints", step_, policy_, trainer_->optimizer(), masks_, state,
-                  add_files, options_.keep_checkpoints);
+  sides_->fetch_parameters();
+  save_checkpoint(directory / "checkpoints", step_, policy_, sides_->trainer().optimizer(), masks_,
+                  state, add_files, options_.keep_checkpoints);
 }
 
 bool RlRun::resume(const std::filesystem::path& directory) {
   const auto checkpoint = newest_checkpoint(directory / "checkpoints");
   if (!checkpoint) return false;
   RacMasks masks;
-  const Json state = load_checkpoint(*checkpoint, policy_, trainer_->optimizer(), masks);
+  const Json state = load_checkpoint(*checkpoint, policy_, sides_->trainer().optimizer(), masks);
   const std::string where = (*checkpoint / "trainer" / "state.json").string();
   step_ = get<int64_t>(state, "step", where);
   updates_ = get<int64_t>(state, "updates", where);
   next_prompt_ = get<int64_t>(state, "next_prompt", where);
-  trainer_->optimizer().set_updates(get<int64_t>(state, "optimizer_updates", where));
+  sides_->trainer().optimizer().set_updates(get<int64_t>(state, "optimizer_updates", where));
   const auto recipe = get<std::string>(state, "recipe", where);
   require(recipe == options_.recipe.name, "{}: the run's recipe is {}, not {}", where, recipe,
           options_.recipe.name);
   masks_ = masks;
-  if (trainer_model_) trainer_model_->refresh(runtime_.context(), masks_);
-  if (foreign_.refresh) foreign_.refresh();
-  rollout_model_->refresh(runtime_.context(), masks_);
+  sides_->refresh_trainer(masks_);
+  sides_->backend().refresh(masks_);
   started_ = true;
   return true;
 }

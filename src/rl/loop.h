@@ -17,9 +17,9 @@
 #include "rl/policy_loss.h"
 #include "rl/recipe.h"
 #include "rl/schedule.h"
+#include "rl/sides.h"
 #include "rl/skipped_updates.h"
 #include "rollout/engine.h"
-#include "rollout/weight_sync.h"
 #include "tasks/task.h"
 #include "tokenizer/tokenizer.h"
 #include "trainer/trainer.h"
@@ -87,13 +87,7 @@ class RlRun {
  public:
   /// `policy` is trained in place, `reward` scores its responses to `task`'s problems. Error on
   /// options that do not go together. `aten_blocks` makes the trainer's blocks for trainer_kernels
-  /// == kAten (the layer above links ATen, this one does not) together with what refreshes them
-  /// after an update.
-  struct ForeignBlocks {
-    std::function<void()> refresh;  // may own what the blocks refer to: destroyed after them
-    std::unique_ptr<Blocks> blocks;
-  };
-  using MakeBlocks = std::function<ForeignBlocks(const Parameters&, const kernels::CpuContext&)>;
+  /// == kAten (the layer above links ATen, this one does not).
   RlRun(kernels::CpuRuntime& runtime, Parameters& policy, const Task& task, Reward& reward,
         const Tokenizer& tokenizer, std::vector<int32_t> stop_tokens, const RlOptions& options,
         const MakeBlocks& aten_blocks);
@@ -127,7 +121,6 @@ class RlRun {
                                 std::vector<Problem>& problems) const;
   GenerateOptions generate_options() const;
 
-  kernels::CpuRuntime& runtime_;
   Parameters& policy_;
   const Task& task_;
   Reward& reward_;
@@ -135,19 +128,9 @@ class RlRun {
   std::vector<int32_t> stop_tokens_;
   RlOptions options_;
 
-  std::unique_ptr<PackedModel> trainer_model_;  // null with ATen's kernels
-  std::unique_ptr<PackedModel> rollout_model_;
-  std::unique_ptr<CpuBackend> backend_;
+  std::unique_ptr<Sides> sides_;
   std::unique_ptr<Engine> engine_;
-  std::unique_ptr<WeightSync> weight_sync_;
-  ForeignBlocks foreign_;
-  std::unique_ptr<Blocks> shared_blocks_;
-  std::unique_ptr<Trainer> trainer_;
   std::unique_ptr<ResidualSums> residual_sums_;
-  // The reference policy of the KL term; none without it.
-  std::unique_ptr<Parameters> reference_;
-  std::unique_ptr<PackedModel> reference_model_;
-  std::unique_ptr<Blocks> reference_blocks_;
 
   RacMasks masks_;        // of the next rollout
   bool started_ = false;  // weights are packed, masks are there

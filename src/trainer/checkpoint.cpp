@@ -39,14 +39,11 @@ std::vector<std::pair<int64_t, std::filesystem::path>> checkpoints(
 
 struct StateArray {
   const char* name;
-  AlignedBuffer<float>& values;
+  Optimizer::State which;
 };
-
-std::vector<StateArray> state_arrays(Optimizer& optimizer) {
-  return {{"master", optimizer.master()},
-          {"exp_avg", optimizer.first_moment()},
-          {"exp_avg_sq", optimizer.second_moment()}};
-}
+constexpr StateArray kStateArrays[] = {{"master", Optimizer::State::kMaster},
+                                       {"exp_avg", Optimizer::State::kFirstMoment},
+                                       {"exp_avg_sq", Optimizer::State::kSecondMoment}};
 
 }  // namespace
 
@@ -63,14 +60,15 @@ void save_checkpoint(const std::filesystem::path& root, int64_t step, const Para
   std::filesystem::create_directory(trainer);
 
   std::vector<TensorView> views;
-  for (const StateArray& array : state_arrays(optimizer)) {
+  for (const StateArray& array : kStateArrays) {
+    const std::span<const float> values = optimizer.state(array.which);
     for (const Parameter& parameter : parameters.layout().parameters) {
       for (const ParameterPart& part : parameter.parts) {
         TensorView view;
         view.name = fmt::format("{}.{}", array.name, part.name);
         view.dtype = DType::kF32;
         view.shape = parameter.part_shape(part);
-        view.data = reinterpret_cast<const std::byte*>(array.values.data() + parameter.offset +
+        view.data = reinterpret_cast<const std::byte*>(values.data() + parameter.offset +
                                                        part.row_begin * parameter.cols);
         view.nbytes = static_cast<size_t>(part.rows * parameter.cols) * sizeof(float);
         views.push_back(std::move(view));
@@ -105,16 +103,18 @@ Json load_checkpoint(const std::filesystem::path& checkpoint, Parameters& parame
           checkpoint.string());
   const std::filesystem::path optimizer_path = trainer / "optimizer.safetensors";
   const TensorStore store(optimizer_path);
-  for (const StateArray& array : state_arrays(optimizer)) {
+  AlignedBuffer<float> values(parameters.layout().total);
+  for (const StateArray& array : kStateArrays) {
     for (const Parameter& parameter : parameters.layout().parameters) {
       for (const ParameterPart& part : parameter.parts) {
         const TensorView& view = store.at(fmt::format("{}.{}", array.name, part.name));
         require(view.dtype == DType::kF32 && view.shape == parameter.part_shape(part),
                 "{}: tensor {} is {}, expected F32 [{}]", optimizer_path.string(), view.name,
                 describe(view), fmt::join(parameter.part_shape(part), ", "));
-        view.copy_to(array.values.data() + parameter.offset + part.row_begin * parameter.cols);
+        view.copy_to(values.data() + parameter.offset + part.row_begin * parameter.cols);
       }
     }
+    optimizer.set_state(array.which, values.span());
   }
   optimizer.publish();
 

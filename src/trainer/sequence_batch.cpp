@@ -25,8 +25,6 @@ std::vector<std::pair<int64_t, int64_t>> pack(std::span<const TrainSequence> seq
 }
 
 void SequenceBatch::assign(std::span<const TrainSequence> sequences, float inv_temperature) {
-  const ModelConfig& config = model_.config();
-  const kernels::AttentionShape& shape = model_.attention(0).shape;
   tokens_.clear();
   positions_.clear();
   target_rows_.clear();
@@ -57,25 +55,24 @@ void SequenceBatch::assign(std::span<const TrainSequence> sequences, float inv_t
     row_pages_.insert(row_pages_.end(), static_cast<size_t>(s.rows()), next);
     next += (s.rows() + kernels::kPageSize - 1) / kernels::kPageSize;
   }
-  if (kv_.size() < pages * shape.page_elements()) {
-    kv_ = AlignedBuffer<Bf16>(pages * shape.page_elements());
-  }
   rows_ = {};
   rows_.rows = rows;
   rows_.tokens = tokens_.data();
-  rows_.attention = {.rows = rows,
-                     .positions = positions_.data(),
-                     .page_ids = row_pages_.data(),
-                     .kv = kv_.data(),
-                     .page_stride = shape.page_elements(),
-                     .cos = model_.cos(longest),
-                     .sin = model_.sin(longest)};
+  rows_.attention = {.rows = rows, .positions = positions_.data(), .page_ids = row_pages_.data()};
+  if (host_) {
+    const int64_t page = host_->attention(0).shape.page_elements();
+    if (kv_.size() < pages * page) kv_ = AlignedBuffer<Bf16>(pages * page);
+    rows_.attention.kv = kv_.data();
+    rows_.attention.page_stride = page;
+    rows_.attention.cos = host_->cos(longest);
+    rows_.attention.sin = host_->sin(longest);
+  }
   rows_.cu_seqlens = cu_seqlens_.data();
   rows_.sequences = std::ssize(sequences);
 
   const bool replay = !sequences.empty() && !sequences.front().routing.empty();
   if (replay) {
-    const int64_t layers = config.num_hidden_layers, top_k = config.num_experts_per_tok;
+    const int64_t layers = config_.num_hidden_layers, top_k = config_.num_experts_per_tok;
     routing_.resize(static_cast<size_t>(layers * rows * top_k));
     int64_t row = 0;
     for (const TrainSequence& s : sequences) {

@@ -27,15 +27,18 @@ std::vector<std::pair<int64_t, int64_t>> pack(std::span<const TrainSequence> seq
 /// Reused from one micro-batch to the next: buffers grow to the largest and stay.
 class SequenceBatch {
  public:
-  /// `model` gives the shapes and the RoPE tables; `layers` and `top_k` of the routing to replay.
-  explicit SequenceBatch(PackedModel& model) : model_(model) {}
+  /// For a device that has pages and RoPE tables of its own.
+  explicit SequenceBatch(const ModelConfig& config) : config_(config) {}
+  /// With the host's: `model`, which must outlive this object, gives shapes and tables.
+  explicit SequenceBatch(PackedModel& model) : config_(model.config()), host_(&model) {}
 
   void assign(std::span<const TrainSequence> sequences, float inv_temperature);
   const RowBatch& rows() const { return rows_; }
   const Targets& targets() const { return targets_; }
 
  private:
-  PackedModel& model_;
+  ModelConfig config_;
+  PackedModel* host_ = nullptr;
   RowBatch rows_;
   Targets targets_;
   std::vector<int32_t> tokens_, target_tokens_, page_ids_, routing_;

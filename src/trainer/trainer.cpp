@@ -6,26 +6,27 @@
 
 namespace quads {
 
-Trainer::Trainer(const kernels::CpuContext& context, Parameters& parameters, PackedModel& model,
-                 Blocks& blocks, std::function<void()> update_weights, const Options& options)
-    : context_(context),
-      model_(model),
-      blocks_(blocks),
+Trainer::Trainer(Blocks& blocks, std::unique_ptr<Optimizer> optimizer, SequenceBatch batch,
+                 std::function<void()> update_weights, const Options& options)
+    : blocks_(blocks),
       update_weights_(std::move(update_weights)),
       options_(options),
-      optimizer_(parameters, options.adamw),
-      batch_(model) {
+      optimizer_(std::move(optimizer)),
+      batch_(std::move(batch)) {
   require(options.temperature > 0, "the trainer's temperature must be positive, got {}",
           options.temperature);
 }
 
-std::vector<float*> Trainer::activation_buffers(int64_t rows, int64_t count) {
-  const int64_t stride = rows * blocks_.hidden();
-  if (activations_.size() < stride * count) activations_ = AlignedBuffer<float>(stride * count);
+Trainer::Trainer(const kernels::CpuContext& context, Parameters& parameters, PackedModel& model,
+                 Blocks& blocks, std::function<void()> update_weights, const Options& options)
+    : Trainer(blocks, std::make_unique<CpuOptimizer>(context, parameters, options.adamw),
+              SequenceBatch(model), std::move(update_weights), options) {}
+
+std::vector<float*> Trainer::activation_buffers(Blocks& blocks, int64_t rows, int64_t count) {
+  const int64_t stride = rows * blocks.hidden();
+  float* all = blocks.activations(stride * count);
   std::vector<float*> buffers(static_cast<size_t>(count));
-  for (int64_t i = 0; i < count; ++i) {
-    buffers[static_cast<size_t>(i)] = activations_.data() + i * stride;
-  }
+  for (int64_t i = 0; i < count; ++i) buffers[static_cast<size_t>(i)] = all + i * stride;
   return buffers;
 }
 
@@ -40,7 +41,7 @@ void Trainer::accumulate(std::span<const TrainSequence> sequences, const LossFun
     // Inputs of the blocks: all of them, or the layers' and one shared buffer for what is between a
     // layer's attention and feed-forward block.
     const int64_t kept = options_.checkpoint_activations ? layers + 2 : 2 * layers + 1;
-    const std::vector<float*> buffers = activation_buffers(rows.rows, kept + 2);
+    const std::vector<float*> buffers = activation_buffers(blocks_, rows.rows, kept + 2);
     std::vector<float*> saved(static_cast<size_t>(2 * layers + 1));
     for (int64_t i = 0; i <= 2 * layers; ++i) {
       const int64_t buffer = !options_.checkpoint_activations ? i : i % 2 == 0 ? i / 2 : layers + 1;
@@ -64,7 +65,7 @@ void Trainer::accumulate(std::span<const TrainSequence> sequences, const LossFun
 
 void Trainer::backward(std::span<float* const> saved, const float* dlogp, float* d0, float* d1) {
   const RowBatch& rows = batch_.rows();
-  float* grads = optimizer_.grads();
+  float* grads = optimizer_->grads();
   blocks_.head_backward(batch_.targets(), saved.back(), rows.rows, dlogp, grads, d0);
   for (int64_t layer = blocks_.num_layers() - 1; layer >= 0; --layer) {
     float* layer_input = saved[static_cast<size_t>(2 * layer)];
@@ -79,7 +80,7 @@ void Trainer::backward(std::span<float* const> saved, const float* dlogp, float*
 }
 
 Optimizer::Result Trainer::update(float lr, float grad_scale) {
-  const Optimizer::Result result = optimizer_.step(context_, lr, grad_scale);
+  const Optimizer::Result result = optimizer_->step(lr, grad_scale);
   if (result.applied) update_weights_();
   return result;
 }
@@ -96,7 +97,7 @@ std::vector<float> Trainer::logprobs(Blocks& blocks, std::span<const TrainSequen
     batch_.assign(sequences.subspan(static_cast<size_t>(begin), static_cast<size_t>(end - begin)),
                   1.0F / options_.temperature);
     const RowBatch& rows = batch_.rows();
-    float* x = activation_buffers(rows.rows, 1)[0];
+    float* x = activation_buffers(blocks, rows.rows, 1)[0];
     forward_layers(blocks, rows, x, nullptr);
     const Targets& targets = batch_.targets();
     const size_t at = result.size();

@@ -33,8 +33,12 @@ class Trainer {
     bool checkpoint_activations = false;  // keep layers' inputs only, recompute the attention
   };
 
-  /// `blocks` computes under the trainer's precision; `model` gives shapes. `update_weights` is
-  /// called after every change of the parameters (it repacks them).
+  /// `blocks` computes under the trainer's precision, where `optimizer` has its state; `batch` lays
+  /// sequences out for them. `update_weights` is called after every change of the parameters (it
+  /// repacks them).
+  Trainer(Blocks& blocks, std::unique_ptr<Optimizer> optimizer, SequenceBatch batch,
+          std::function<void()> update_weights, const Options& options);
+  /// On the CPU; `model` gives shapes.
   Trainer(const kernels::CpuContext& context, Parameters& parameters, PackedModel& model,
           Blocks& blocks, std::function<void()> update_weights, const Options& options);
 
@@ -50,22 +54,19 @@ class Trainer {
   std::vector<float> logprobs(Blocks& blocks, std::span<const TrainSequence> sequences,
                               std::vector<float>* entropies = nullptr);
 
-  Optimizer& optimizer() { return optimizer_; }
+  Optimizer& optimizer() { return *optimizer_; }
   const Options& options() const { return options_; }
 
  private:
   /// Buffers [count][rows * hidden] that the layers' inputs are kept in.
-  std::vector<float*> activation_buffers(int64_t rows, int64_t count);
+  static std::vector<float*> activation_buffers(Blocks& blocks, int64_t rows, int64_t count);
   void backward(std::span<float* const> saved, const float* dlogp, float* d0, float* d1);
 
-  kernels::CpuContext context_;
-  PackedModel& model_;
   Blocks& blocks_;
   std::function<void()> update_weights_;
   Options options_;
-  Optimizer optimizer_;
+  std::unique_ptr<Optimizer> optimizer_;
   SequenceBatch batch_;
-  AlignedBuffer<float> activations_;
   std::vector<float> logp_, entropy_, dlogp_;
   std::vector<int64_t> offsets_;
 };

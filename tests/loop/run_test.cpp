@@ -187,7 +187,7 @@ class OverflowTest : public LoopTest {
     blocks_ = [this](const Parameters& parameters, const kernels::CpuContext& context) {
       model_ = std::make_unique<PackedModel>(
           parameters, PackedModel::Options{.precision = {}, .scope = {}, .with_transposes = true});
-      return RlRun::ForeignBlocks{[this, context] { model_->refresh(context, {}); },
+      return ForeignBlocks{[this, context] { model_->refresh(context, {}); },
                                   std::make_unique<Overflowing>(context, *model_, &left_)};
     };
   }

@@ -110,7 +110,7 @@ class LoopTest : public ::testing::Test {
   std::filesystem::path directory_;
   std::atomic<bool> stop_{false};
   bool resume_ = false;
-  RlRun::MakeBlocks blocks_;  // for trainer_kernels == kAten
+  MakeBlocks blocks_;  // for trainer_kernels == kAten
 
  private:
   int silence_ = -1;

@@ -136,7 +136,8 @@ TEST_F(TrainerTest, ANonFiniteGradientChangesNothingAndIsForgotten) {
 }
 
 TEST_F(TrainerTest, PublishingRestoresTheParametersFromTheMasters) {
-  Optimizer optimizer(parameters_, {});
+  kernels::CpuRuntime runtime(kernels::best_isa(), 1);
+  CpuOptimizer optimizer(runtime.context(), parameters_, {});
   const int64_t total = parameters_.layout().total;
   const std::vector<Bf16> values(parameters_.values(), parameters_.values() + total);
   std::fill_n(parameters_.values(), total, Bf16{0});

@@ -71,12 +71,13 @@ void gradients(const json& in) {
 void optimise(const json& in) {
   Parameters parameters = load_parameters(in.at("model").get<std::string>());
   kernels::CpuRuntime runtime(kernels::best_isa(), in.value("threads", 1));
-  Optimizer optimizer(parameters, {.beta1 = in.at("beta1"),
-                                   .beta2 = in.at("beta2"),
-                                   .eps = in.at("eps"),
-                                   .weight_decay = in.at("weight_decay"),
-                                   .max_grad_norm = in.at("max_grad_norm"),
-                                   .bf16_masters = in.value("bf16_masters", false)});
+  CpuOptimizer optimizer(runtime.context(), parameters,
+                         {.beta1 = in.at("beta1"),
+                          .beta2 = in.at("beta2"),
+                          .eps = in.at("eps"),
+                          .weight_decay = in.at("weight_decay"),
+                          .max_grad_norm = in.at("max_grad_norm"),
+                          .bf16_masters = in.value("bf16_masters", false)});
   json results = json::array();
   const auto lrs = in.at("lrs").get<std::vector<float>>();
   const auto files = in.at("grads").get<std::vector<std::string>>();
@@ -85,12 +86,11 @@ void optimise(const json& in) {
     for (const TensorView& view : views_of(parameters, optimizer.grads())) {
       store.at(view.name).copy_to(const_cast<std::byte*>(view.data));
     }
-    const Optimizer::Result result =
-        optimizer.step(runtime.context(), lrs[step], in.value("grad_scale", 1.0F));
+    const Optimizer::Result result = optimizer.step(lrs[step], in.value("grad_scale", 1.0F));
     results.push_back(result.grad_norm);
   }
   write_safetensors(in.at("out").get<std::string>(),
-                    views_of(parameters, optimizer.master().data()));
+                    views_of(parameters, optimizer.state(Optimizer::State::kMaster).data()));
   save_parameters(parameters, in.at("model_out").get<std::string>());
   std::cout << results << '\n';
 }

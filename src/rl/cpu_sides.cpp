@@ -1,0 +1,83 @@
+// Both sides on the CPU. What they hold in BF16 is held once.
+#include <algorithm>
+
+#include "model/cpu_blocks.h"
+#include "rl/sides.h"
+#include "rollout/cpu_backend.h"
+#include "rollout/weight_sync.h"
+
+namespace quads {
+namespace {
+
+class CpuSides : public Sides {
+ public:
+  CpuSides(kernels::CpuRuntime& runtime, Parameters& policy, const SidesOptions& options,
+           const MakeBlocks* foreign)
+      : context_(runtime.context()),
+        trainer_model_(foreign ? nullptr
+                               : std::make_unique<PackedModel>(
+                                     policy, PackedModel::Options{.precision = options.trainer,
+                                                                  .scope = options.scope,
+                                                                  .with_transposes = true})),
+        rollout_model_(
+            policy,
+            {.precision = options.rollout, .scope = options.scope, .share = trainer_model_.get()}),
+        backend_(runtime, rollout_model_),
+        weight_sync_(runtime, policy, rollout_model_) {
+    if (foreign) {
+      foreign_ = (*foreign)(policy, context_);
+    } else {
+      shared_blocks_ = std::make_unique<CpuBlocks>(context_, *trainer_model_);
+    }
+    trainer_ = std::make_unique<Trainer>(
+        context_, policy, trainer_model_ ? *trainer_model_ : rollout_model_,
+        shared_blocks_ ? *shared_blocks_ : *foreign_.blocks, [this] { pack(); }, options.training);
+    if (options.with_reference) {
+      reference_ = std::make_unique<Parameters>(policy.config());
+      std::copy_n(policy.values(), policy.layout().total, reference_->values());
+      reference_model_ = std::make_unique<PackedModel>(*reference_, PackedModel::Options{});
+      reference_model_->refresh(context_, {});
+      reference_blocks_ = std::make_unique<CpuBlocks>(context_, *reference_model_);
+    }
+  }
+
+  RolloutBackend& backend() override { return backend_; }
+  Trainer& trainer() override { return *trainer_; }
+  void refresh_trainer(const RacMasks& masks) override {
+    trainer_masks_ = masks;
+    pack();
+  }
+  void sync(const RacMasks& masks) override { weight_sync_.sync(masks); }
+  std::vector<float> reference_logprobs(std::span<const TrainSequence> sequences) override {
+    return trainer_->logprobs(*reference_blocks_, sequences);
+  }
+  void fetch_parameters() override {}
+
+ private:
+  void pack() {
+    if (trainer_model_) trainer_model_->refresh(context_, trainer_masks_);
+    if (foreign_.refresh) foreign_.refresh();
+  }
+
+  kernels::CpuContext context_;
+  RacMasks trainer_masks_;
+  std::unique_ptr<PackedModel> trainer_model_;  // null with foreign blocks
+  PackedModel rollout_model_;
+  CpuBackend backend_;
+  WeightSync weight_sync_;
+  ForeignBlocks foreign_;
+  std::unique_ptr<Blocks> shared_blocks_;
+  std::unique_ptr<Trainer> trainer_;
+  std::unique_ptr<Parameters> reference_;
+  std::unique_ptr<PackedModel> reference_model_;
+  std::unique_ptr<Blocks> reference_blocks_;
+};
+
+}  // namespace
+
+std::unique_ptr<Sides> make_cpu_sides(kernels::CpuRuntime& runtime, Parameters& policy,
+                                      const SidesOptions& options, const MakeBlocks* foreign) {
+  return std::make_unique<CpuSides>(runtime, policy, options, foreign);
+}
+
+}  // namespace quads

@@ -1,0 +1,51 @@
+// The two sides of a run on a device: what samples and what trains.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "model/parameters.h"
+#include "rollout/backend.h"
+#include "trainer/trainer.h"
+
+namespace quads {
+
+class Sides {
+ public:
+  virtual ~Sides() = default;
+  /// The rollout's weights and steps.
+  virtual RolloutBackend& backend() = 0;
+  virtual Trainer& trainer() = 0;
+  /// Packs the trainer's weights under `masks`, which its updates keep from here on.
+  virtual void refresh_trainer(const RacMasks& masks) = 0;
+  /// Brings the trainer's parameters to the rollout under `masks`. Error naming tensor, row and
+  /// column on a value that is not finite.
+  virtual void sync(const RacMasks& masks) = 0;
+  /// As Trainer::logprobs, of the policy that the run began with. Needs Options::with_reference.
+  virtual std::vector<float> reference_logprobs(std::span<const TrainSequence> sequences) = 0;
+  /// Brings the trainer's parameters to the host's, for a checkpoint.
+  virtual void fetch_parameters() = 0;
+};
+
+struct SidesOptions {
+  Precision rollout, trainer;
+  QuantizeScope scope;
+  Trainer::Options training;
+  bool with_reference = false;
+};
+
+/// Blocks of a trainer that are made by a layer above, with what refreshes them after an update.
+struct ForeignBlocks {
+  std::function<void()> refresh;  // may own what the blocks refer to: destroyed after them
+  std::unique_ptr<Blocks> blocks;
+};
+using MakeBlocks = std::function<ForeignBlocks(const Parameters&, const kernels::CpuContext&)>;
+
+/// On the CPU. `policy`, trained in place, and `runtime` must outlive the sides. The trainer runs
+/// on the rollout's kernels, or on `foreign` blocks if those are given.
+std::unique_ptr<Sides> make_cpu_sides(kernels::CpuRuntime& runtime, Parameters& policy,
+                                      const SidesOptions& options, const MakeBlocks* foreign);
+
+}  // namespace quads
