@@ -4,13 +4,14 @@
     .venv/bin/python bench/rollout_peers.py [--model-shape demo|1b] [--batch 1 8 64] [--json F]
 
 All run the same shape (random weights: routing is as good as uniform) on the same number of threads,
-sample every token and stop at the length only. Each engine is measured alone, one after the other;
-the best of --repeats is taken, for every engine alike. Prints tokens a second and this engine's ratio
-to each peer.
+sample every token and stop at the length only. Each engine is measured alone, one after the other, in
+a process of its own, whose end ends nothing else; the best of --repeats is taken, for every engine
+alike. Prints tokens a second and this engine's ratio to each peer.
 """
 
 import argparse
 import json
+import multiprocessing
 import os
 import pathlib
 import subprocess
@@ -50,10 +51,11 @@ def make_model(shape):
     return transformers.Qwen3MoeForCausalLM(config).to(torch.bfloat16).eval()
 
 
-def measure_transformers(model, batches, response_len, repeats):
+def measure_transformers(shape, batches, response_len, threads, repeats):
     import torch
 
-    rates = {}
+    torch.set_num_threads(threads)
+    model = make_model(shape)
     for batch in batches:
         ids = torch.randint(0, model.config.vocab_size, (batch, PROMPT_LEN))
 
@@ -63,15 +65,14 @@ def measure_transformers(model, batches, response_len, repeats):
                                min_new_tokens=response_len, max_new_tokens=response_len,
                                pad_token_id=0, eos_token_id=None)
 
-        rates[batch] = best_rate(work, batch * response_len, repeats)
-        print(f"transformers batch {batch}: {rates[batch]:,.0f} tokens/s", flush=True)
-    return rates
+        yield batch, best_rate(work, batch * response_len, repeats)
 
 
-def write_gguf(model, path):
+def write_gguf(shape, path):
     import gguf
     import torch
 
+    model = make_model(shape)
     c = model.config
     writer = gguf.GGUFWriter(path, "qwen3moe")
     writer.add_block_count(c.num_hidden_layers)
@@ -120,19 +121,25 @@ def write_gguf(model, path):
     writer.close()
 
 
-def measure_llama(path, label, vocab, batches, response_len, threads, repeats):
+def measure_llama(path, vocab, batches, response_len, threads, repeats):
     import ctypes
 
     import llama_cpp
     import numpy as np
 
+    # Linux lends AMX's tiles on request only; llama.cpp's Q4_0 uses them without asking in time.
+    arch_prctl, request_permission, tile_data = 158, 0x1023, 18
+    ctypes.CDLL(None).syscall(arch_prctl, request_permission, tile_data)
     params = llama_cpp.llama_model_default_params()
     model = llama_cpp.llama_model_load_from_file(str(path).encode(), params)
     if not model:
         raise RuntimeError(f"llama.cpp cannot load {path}")
-    rates = {}
     rng = np.random.default_rng(1)
     for batch in batches:
+        if batch > llama_cpp.llama_max_parallel_sequences():
+            print(f"llama.cpp takes no more than {llama_cpp.llama_max_parallel_sequences()} sequences, "
+                  f"not {batch}", flush=True)
+            continue
         options = llama_cpp.llama_context_default_params()
         options.n_ctx = batch * (PROMPT_LEN + response_len)
         options.n_batch = options.n_ubatch = max(512, batch * PROMPT_LEN)
@@ -175,12 +182,10 @@ def measure_llama(path, label, vocab, batches, response_len, threads, repeats):
                 fill([(int(chosen[s]), PROMPT_LEN + step, s, True) for s in range(batch)])
                 chosen = decode()
 
-        rates[batch] = best_rate(work, batch * response_len, repeats)
-        print(f"{label} batch {batch}: {rates[batch]:,.0f} tokens/s", flush=True)
+        yield batch, best_rate(work, batch * response_len, repeats)
         llama_cpp.llama_batch_free(tokens)
         llama_cpp.llama_free(context)
     llama_cpp.llama_model_free(model)
-    return rates
 
 
 def quantise_q4_0(source, target):
@@ -213,6 +218,35 @@ def measure_quads(program, shape, precisions, batches, response_len, threads, re
     return rates
 
 
+def send_rates(pipe, measure, arguments):
+    for batch, rate in measure(*arguments):
+        pipe.send((batch, rate))
+
+
+def rates_of(label, measure, *arguments):
+    """{batch: tokens a second}, as far as the engine came."""
+    context = multiprocessing.get_context("spawn")
+    receiver, sender = context.Pipe(duplex=False)
+    process = context.Process(target=send_rates, args=(sender, measure, arguments))
+    process.start()
+    sender.close()
+    rates = {}
+    try:
+        while True:
+            batch, rate = receiver.recv()
+            rates[batch] = rate
+            print(f"{label} batch {batch}: {rate:,.0f} tokens/s", flush=True)
+    except EOFError:
+        process.join()
+    if process.exitcode != 0:
+        print(f"{label}: ended with {process.exitcode}", flush=True)
+    return rates
+
+
+PEERS = {"transformers": "transformers BF16", "llama-bf16": "llama.cpp BF16",
+         "llama-q4_0": "llama.cpp Q4_0"}
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quads", default="build/src/cli/quads")
@@ -223,37 +257,39 @@ def main():
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--isa", default="auto")
     parser.add_argument("--precision", nargs="*", default=["bf16", "nvfp4", "nvfp4-rac50"])
+    parser.add_argument("--peer", nargs="*", default=list(PEERS), choices=PEERS)
     parser.add_argument("--json", type=pathlib.Path)
     options = parser.parse_args()
-    batches = options.batch or ([256, 512] if options.model_shape == "demo" else [1, 8, 64])
+    shape = options.model_shape
+    batches = options.batch or ([256, 512] if shape == "demo" else [1, 8, 64])
+    how = (batches, options.response_len, options.threads, options.repeats)
 
-    import torch
-
-    torch.set_num_threads(options.threads)
-    ours = measure_quads(options.quads, options.model_shape, options.precision, batches,
-                         options.response_len, options.threads, options.repeats, options.isa)
-    model = make_model(options.model_shape)
-    peers = {"transformers BF16": measure_transformers(model, batches, options.response_len,
-                                                       options.repeats)}
+    ours = measure_quads(options.quads, shape, options.precision, *how, options.isa)
+    peers = {}
     with tempfile.TemporaryDirectory() as folder:
         bf16, q4_0 = pathlib.Path(folder) / "bf16.gguf", pathlib.Path(folder) / "q4_0.gguf"
-        write_gguf(model, bf16)
-        vocab = model.config.vocab_size
-        del model
-        quantise_q4_0(bf16, q4_0)
-        for label, path in (("llama.cpp BF16", bf16), ("llama.cpp Q4_0", q4_0)):
-            peers[label] = measure_llama(path, label, vocab, batches, options.response_len,
-                                         options.threads, options.repeats)
+        if any(peer.startswith("llama") for peer in options.peer):
+            write_gguf(shape, bf16)
+        if "llama-q4_0" in options.peer:
+            quantise_q4_0(bf16, q4_0)
+        for peer in options.peer:
+            if peer == "transformers":
+                peers[PEERS[peer]] = rates_of(PEERS[peer], measure_transformers, shape, *how)
+            else:
+                path = bf16 if peer == "llama-bf16" else q4_0
+                peers[PEERS[peer]] = rates_of(PEERS[peer], measure_llama, path,
+                                              SHAPES[shape]["vocab_size"], *how)
 
     print("\n| engine | batch | tokens/s |" + "".join(f" x {peer} |" for peer in peers))
     print("|---|---|---|" + "---|" * len(peers))
     for precision, rates in ours.items():
         for batch in batches:
-            ratios = "".join(f" {rates[batch] / peers[p][batch]:.1f} |" for p in peers)
+            ratios = "".join(f" {rates[batch] / peers[p][batch]:.1f} |" if batch in peers[p]
+                             else " - |" for p in peers)
             print(f"| quads {precision} | {batch} | {rates[batch]:,.0f} |{ratios}")
     for peer, rates in peers.items():
-        for batch in batches:
-            print(f"| {peer} | {batch} | {rates[batch]:,.0f} |" + " |" * len(peers))
+        for batch, rate in rates.items():
+            print(f"| {peer} | {batch} | {rate:,.0f} |" + " |" * len(peers))
     if options.json:
         options.json.write_text(json.dumps({"quads": ours, "peers": peers}, indent=1))
 

@@ -5,26 +5,13 @@
 #include <limits>
 #include <map>
 
-#include "base/random.h"
 #include "bench/machine.h"
+#include "bench/requests.h"
 #include "bench/shapes.h"
 #include "eval/generator.h"
 
 namespace quads::bench {
 namespace {
-
-std::vector<Request> random_requests(int64_t count, int64_t length, int64_t vocab) {
-  std::vector<Request> requests;
-  for (int64_t i = 0; i < count; ++i) {
-    RandomSequence random(1, RandomStream::kTask, static_cast<uint64_t>(i));
-    Request& request = requests.emplace_back();
-    request.prompt_index = i;
-    for (int64_t p = 0; p < length; ++p) {
-      request.prompt.push_back(static_cast<int32_t>(random.below(static_cast<uint32_t>(vocab))));
-    }
-  }
-  return requests;
-}
 
 // Bytes of the experts of a model whose experts alone are quantised.
 double expert_bytes(const PackedModel& model) {
@@ -78,7 +65,7 @@ Result bench_rollout(kernels::CpuRuntime& runtime, const RolloutBench& options) 
                                  .max_context = options.prompt_len + options.response_len,
                                  .kv_memory_bytes = int64_t{4} << 30};
     const auto calibration = std::span(all).first(std::min<size_t>(all.size(), 8));
-    EngineGenerator generator(runtime, *parameters, sizes, calibration, generate);
+    CpuGenerator generator(runtime, *parameters, sizes, calibration, generate);
     for (int64_t batch : options.batches) {
       const auto requests = std::span(all).first(static_cast<size_t>(batch));
       const double seconds =

@@ -23,10 +23,24 @@ ModelConfig bench_shape(const std::string& name) {
     c.moe_intermediate_size = 768;
     c.num_experts = 16;
     c.initializer_range = 0.02;
+  } else if (name == "30b") {  // Qwen3-30B-A3B
+    c.norm_topk_prob = true;
+    c.num_experts_per_tok = 8;
+    c.vocab_size = 151936;
+    c.hidden_size = 2048;
+    c.intermediate_size = 6144;
+    c.num_hidden_layers = 48;
+    c.num_attention_heads = 32;
+    c.num_key_value_heads = 4;
+    c.head_dim = 128;
+    c.moe_intermediate_size = 768;
+    c.num_experts = 128;
+    c.initializer_range = 0.02;
+    c.rope.theta = 1e6;
   } else {
-    fail("unknown model shape '{}': use demo or 1b", name);
+    fail("unknown model shape '{}': use demo, 1b or 30b", name);
   }
-  c.max_position_embeddings = 4096;
+  c.max_position_embeddings = name == "30b" ? 40960 : 4096;
   validate(c, "model shape " + name);
   return c;
 }

@@ -1,4 +1,5 @@
 // quads bench: each figure beside a peer or a limit that is measured in the same run.
+#include "bench/device_rollout.h"
 #include "bench/gemm.h"
 #include "bench/rollout.h"
 #include "bench/sync.h"
@@ -57,11 +58,18 @@ void add_rollout_bench(CLI::App* bench) {
     Common common;
     bench::RolloutBench rollout;
     PrecisionOptions precisions;
+    std::string device = "cpu";
   };
   CLI::App* command = bench->add_subcommand("rollout", "tokens a second by precision");
   const auto o = std::make_shared<Options>();
   o->common.add(command);
-  command->add_option("--model-shape", o->rollout.shape, "demo, or 1b")->capture_default_str();
+  command->add_option("--model-shape", o->rollout.shape, "demo, 1b, or 30b")->capture_default_str();
+  command->add_option("--device", o->device, "cpu, or cuda: a GPU")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"cpu", "cuda"}));
+  command->add_option("--prompt-len", o->rollout.prompt_len, "tokens of a prompt")
+      ->capture_default_str()
+      ->check(CLI::PositiveNumber);
   o->precisions.add(command, {"bf16", "fp8", "w4a16", "nvfp4", "nvfp4-rac50", "nvfp4-rac100"});
   command->add_option("--batch", o->rollout.batches, "sequences at once; default 512, or 1,8,64")
       ->delimiter(',');
@@ -79,7 +87,9 @@ void add_rollout_bench(CLI::App* bench) {
           rollout.shape == "demo" ? std::vector<int64_t>{512} : std::vector<int64_t>{1, 8, 64};
     }
     const auto runtime = o->common.make_runtime();
-    o->common.write(bench::bench_rollout(*runtime, rollout));
+    const bool on_gpu = parse_device(o->device) == Device::kCuda;
+    o->common.write(on_gpu ? bench::bench_device_rollout(*runtime, rollout)
+                           : bench::bench_rollout(*runtime, rollout));
   });
 }
 

@@ -177,9 +177,9 @@ std::unique_ptr<kernels::CpuRuntime> RuntimeOptions::make() const {
   return std::make_unique<kernels::CpuRuntime>(chosen, threads > 0 ? threads : available_cores());
 }
 
-void add_kv_memory(CLI::App* command, int64_t& bytes) {
+CLI::Option* add_kv_memory(CLI::App* command, int64_t& bytes) {
   bytes = int64_t{256} << 20;
-  command->add_option("--kv-memory", bytes, "memory of the KV pages, like 512MiB")
+  return command->add_option("--kv-memory", bytes, "memory of the KV pages, like 512MiB")
       ->default_str("256MiB")
       ->transform(CLI::AsSizeValue(false))
       ->transform([](std::string text) {  // comes first; CLI11 takes -1 for 2^64 - 1

@@ -47,7 +47,7 @@ struct RuntimeOptions {
 
 /// --kv-memory: bytes, or a size with a unit of 1024's powers (512MiB, 512M, 2GiB); "256MiB" if it
 /// is not given.
-void add_kv_memory(CLI::App* command, int64_t& bytes);
+CLI::Option* add_kv_memory(CLI::App* command, int64_t& bytes);
 
 /// --quantize, --high-precision-first-layers, --high-precision-last-layers.
 struct ScopeOptions {

@@ -13,6 +13,8 @@ namespace quads::cli {
 namespace {
 
 constexpr std::string_view kRac = "nvfp4-rac";
+// Rows that fill a GPU; their scratch stays small beside the weights.
+constexpr int64_t kDevicePrefillChunk = 4096;
 
 NamedPrecision parse_named(const std::string& text, const RacOptions& rac) {
   if (text == "fp32") return {text, std::nullopt};
@@ -58,6 +60,9 @@ QuantizeScope PrecisionOptions::scope_of(const Precision& precision,
 }
 
 void GenerationOptions::add(CLI::App* command) {
+  command->add_option("--device", device, "cpu, or cuda: a GPU")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"cpu", "cuda"}));
   command->add_option("--temperature", temperature, "sampling temperature; 0 is greedy")
       ->capture_default_str()
       ->check(CLI::NonNegativeNumber);
@@ -74,7 +79,7 @@ void GenerationOptions::add(CLI::App* command) {
   command->add_option("--max-running", max_running, "sequences decoded at once")
       ->capture_default_str()
       ->check(CLI::PositiveNumber);
-  add_kv_memory(command, kv_memory);
+  kv_memory_option = add_kv_memory(command, kv_memory);
   command->add_flag("--weights-as-stored", weights_as_stored,
                     "NVFP4 checkpoints: multiply with the file's own codes and scales instead of "
                     "quantising its dequantised weights again");
@@ -116,8 +121,12 @@ std::unique_ptr<Generator> make_generator(kernels::CpuRuntime& runtime, const Lo
   for (const Request& request : requests.first(std::min(requests.size(), kCalibrationPrompts))) {
     calibration.push_back({.prompt_index = std::ssize(calibration), .prompt = request.prompt});
   }
-  auto generator =
-      std::make_unique<EngineGenerator>(runtime, parameters, engine, calibration, options);
+  const Device device = parse_device(generation.device);
+  if (device == Device::kCuda) {
+    engine.prefill_chunk = kDevicePrefillChunk;
+    if (!generation.kv_memory_given()) engine.kv_memory_bytes = 0;
+  }
+  auto generator = make_engine_generator(device, runtime, parameters, engine, calibration, options);
   if (engine.masks) {
     std::fprintf(
         stderr,

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "cli/command.h"
-#include "eval/generator.h"
+#include "eval/device.h"
 
 namespace quads::cli {
 
@@ -28,9 +28,11 @@ struct PrecisionOptions {
   QuantizeScope scope_of(const Precision& precision, const ModelConfig& model) const;
 };
 
-/// --temperature, --top-p, --top-k, --max-response-len, --seed, --max-running, --kv-memory,
+/// --device, --temperature, --top-p, --top-k, --max-response-len, --seed, --max-running,
+/// --kv-memory,
 /// --weights-as-stored.
 struct GenerationOptions {
+  std::string device = "cpu";
   float temperature = 1.0F;
   float top_p = 1.0F;
   int32_t top_k = 0;
@@ -38,10 +40,13 @@ struct GenerationOptions {
   uint64_t seed = 1;
   int64_t max_running = 512;
   int64_t kv_memory = 0;  // bytes
+  const CLI::Option* kv_memory_option = nullptr;
   bool weights_as_stored = false;
 
   void add(CLI::App* command);
   GenerateOptions make(std::vector<int32_t> stop_tokens) const;
+  /// Otherwise a GPU's pages take what memory the weights leave.
+  bool kv_memory_given() const { return kv_memory_option->count() > 0; }
   /// For load_model.
   StoredCodes stored_codes() const {
     return weights_as_stored ? StoredCodes::kKeep : StoredCodes::kDrop;

@@ -53,7 +53,7 @@ Diagnosis diagnose(kernels::CpuRuntime& runtime, const Parameters& parameters,
     generator.precision = precision;
     generator.scope = options.scope;
     generator.share = share;
-    auto result = std::make_unique<EngineGenerator>(runtime, parameters, generator,
+    auto result = std::make_unique<CpuGenerator>(runtime, parameters, generator,
                                                     options.requests, options.sampling);
     return result;
   };
@@ -61,9 +61,9 @@ Diagnosis diagnose(kernels::CpuRuntime& runtime, const Parameters& parameters,
   share = &bf16->model();
   const auto w4a16 = engine(kW4A16);
   const Precision compensated{Format::kNvfp4, Format::kNvfp4, options.rac};
-  const std::unique_ptr<EngineGenerator> rollouts[] = {engine(kW4A4), engine(compensated)};
+  const std::unique_ptr<CpuGenerator> rollouts[] = {engine(kW4A4), engine(compensated)};
 
-  const auto trainer = [&](EngineGenerator& engine, const std::vector<Sample>& samples) {
+  const auto trainer = [&](CpuGenerator& engine, const std::vector<Sample>& samples) {
     const std::unique_ptr<Blocks> blocks =
         options.trainer_blocks ? options.trainer_blocks(engine.model())
                                : std::make_unique<CpuBlocks>(runtime.context(), engine.model());
@@ -77,7 +77,7 @@ Diagnosis diagnose(kernels::CpuRuntime& runtime, const Parameters& parameters,
     const std::vector<float> sampled = logprobs_of(samples);
     const std::vector<float> weights_only = flat(w4a16->score(samples, temperature));
     for (const bool qat : {false, true}) {
-      EngineGenerator& side = qat ? *w4a16 : *bf16;
+      CpuGenerator& side = qat ? *w4a16 : *bf16;
       const Stage stages[] = {
           {"rollout", sampled},
           {"w4a16", weights_only},

@@ -7,29 +7,35 @@
 
 namespace quads {
 
-EngineGenerator::EngineGenerator(kernels::CpuRuntime& runtime, const Parameters& parameters,
-                                 const GeneratorOptions& options,
-                                 std::span<const Request> calibration,
-                                 const GenerateOptions& sampling)
-    : model_(parameters, {.precision = options.precision,
-                          .scope = options.scope,
-                          .share = options.share,
-                          .stored = options.stored}),
-      backend_(runtime, model_),
-      engine_(backend_, {.max_running = options.max_running,
-                         .max_context = options.max_context,
-                         .kv_memory_bytes = options.kv_memory_bytes}) {
-  if (options.masks && masks_fit(*options.masks, model_.sites())) {
+void EngineGenerator::start(RolloutBackend& backend, const GeneratorOptions& options,
+                            std::span<const Request> calibration, const GenerateOptions& sampling) {
+  engine_ =
+      std::make_unique<Engine>(backend, Engine::Options{.max_running = options.max_running,
+                                                        .max_context = options.max_context,
+                                                        .kv_memory_bytes = options.kv_memory_bytes,
+                                                        .prefill_chunk = options.prefill_chunk});
+  if (options.masks && masks_fit(*options.masks, backend.sites())) {
     has_given_masks_ = true;
     masks_ = *options.masks;
-    model_.refresh(runtime.context(), masks_);
+    backend.refresh(masks_);
     return;
   }
   GenerateOptions quiet = sampling;
   quiet.on_token = nullptr;
   quiet.on_finished = nullptr;
   quiet.record_routing = false;
-  masks_ = calibrate_masks(engine_, calibration, quiet);
+  masks_ = calibrate_masks(*engine_, calibration, quiet);
+}
+
+CpuGenerator::CpuGenerator(kernels::CpuRuntime& runtime, const Parameters& parameters,
+                           const GeneratorOptions& options, std::span<const Request> calibration,
+                           const GenerateOptions& sampling)
+    : model_(parameters, {.precision = options.precision,
+                          .scope = options.scope,
+                          .share = options.share,
+                          .stored = options.stored}),
+      backend_(runtime, model_) {
+  start(backend_, options, calibration, sampling);
 }
 
 void require_positions(const ModelConfig& config, int64_t prompt_tokens, int64_t response_tokens,

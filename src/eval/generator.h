@@ -45,40 +45,54 @@ struct GeneratorOptions {
   int64_t max_running = 512;  // sequences decoded at once
   int64_t max_context = 0;    // positions of the longest prompt with its response
   int64_t kv_memory_bytes = int64_t{64} << 20;
+  int64_t prefill_chunk = 512;            // as in Engine::Options
   const PackedModel* share = nullptr;     // as in PackedModel::Options
   const StoredWeights* stored = nullptr;  // likewise
   std::optional<RacMasks> masks = {};     // taken if they fit, instead of a calibration
 };
 
-/// A model packed under a precision, with an engine on it.
+/// An engine on a backend under a precision, its masks in place.
 class EngineGenerator : public Generator {
  public:
-  /// `parameters` and `runtime` must outlive this object. Where the precision compensates a share
-  /// of the channels and no masks are given, they are made by sampling `calibration` as `sampling`
-  /// says.
-  EngineGenerator(kernels::CpuRuntime& runtime, const Parameters& parameters,
-                  const GeneratorOptions& options, std::span<const Request> calibration,
-                  const GenerateOptions& sampling);
-
   std::vector<Sample> generate(std::span<const Request> requests,
                                const GenerateOptions& options) override {
-    return engine_.generate(requests, options);
+    return engine_->generate(requests, options);
   }
   std::vector<std::vector<float>> score(std::span<const Sample> samples,
                                         float temperature) override {
-    return engine_.score(samples, temperature);
+    return engine_->score(samples, temperature);
   }
-  PackedModel& model() { return model_; }
   const RacMasks& masks() const { return masks_; }
   /// Whether those are the options'.
   bool has_given_masks() const { return has_given_masks_; }
 
+ protected:
+  const Engine& engine() const { return *engine_; }
+  /// Makes the engine, and brings the backend's weights in place. Where the precision compensates a
+  /// share of the channels and no masks are given, they are made by sampling `calibration` as
+  /// `sampling` says.
+  void start(RolloutBackend& backend, const GeneratorOptions& options,
+             std::span<const Request> calibration, const GenerateOptions& sampling);
+
+ private:
+  std::unique_ptr<Engine> engine_;
+  RacMasks masks_;
+  bool has_given_masks_ = false;
+};
+
+/// On a CPU.
+class CpuGenerator : public EngineGenerator {
+ public:
+  /// `parameters` and `runtime` must outlive this object.
+  CpuGenerator(kernels::CpuRuntime& runtime, const Parameters& parameters,
+               const GeneratorOptions& options, std::span<const Request> calibration,
+               const GenerateOptions& sampling);
+
+  PackedModel& model() { return model_; }
+
  private:
   PackedModel model_;
   CpuBackend backend_;
-  Engine engine_;
-  RacMasks masks_;
-  bool has_given_masks_ = false;
 };
 
 /// Samples from reference_logits with the engine's draws: slow (every token computes its whole

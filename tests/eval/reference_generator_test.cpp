@@ -69,7 +69,7 @@ TEST_F(ReferenceGeneratorTest, DrawsAreThoseOfTheEngineWhereRoundingDoesNotMatte
   // BF16 moves log-probs by some hundredths here, so nearly all draws fall on the same token.
   const auto reference = generate(1);
   kernels::CpuRuntime runtime(kernels::best_isa(), 1);
-  EngineGenerator engine(runtime, parameters_, {.max_context = 11}, requests_, options_);
+  CpuGenerator engine(runtime, parameters_, {.max_context = 11}, requests_, options_);
   const auto samples = engine.generate(requests_, options_);
   int same = 0;
   for (size_t i = 0; i < samples.size(); ++i) same += samples[i].response == reference[i].response;
@@ -108,7 +108,7 @@ TEST_F(ReferenceGeneratorTest, BadRequestsAreErrors) {
   EXPECT_THROW(generate(1), Error);
 }
 
-TEST(EngineGenerator, CompensationSelectsItsShareOfChannels) {
+TEST(CpuGenerator, CompensationSelectsItsShareOfChannels) {
   Parameters parameters(tiny_config());
   parameters.initialise(2);
   kernels::CpuRuntime runtime(kernels::best_isa(), 1);
@@ -116,7 +116,7 @@ TEST(EngineGenerator, CompensationSelectsItsShareOfChannels) {
   options.max_new_tokens = 4;
   const std::vector<Request> requests = {{.prompt = {1, 2, 3}}};
   for (const double ratio : {.25, 1.0}) {
-    const EngineGenerator generator(
+    const CpuGenerator generator(
         runtime, parameters,
         {.precision = {Format::kNvfp4, Format::kNvfp4, {.ratio = ratio}}, .max_context = 8},
         requests, options);

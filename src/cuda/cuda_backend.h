@@ -1,0 +1,108 @@
+// The engine's steps on a GPU. Steps in which every sequence decodes one token run as a captured
+// graph, one for each of a few numbers of rows; nothing is allocated between steps.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <tuple>
+
+#include "cuda/device_blocks.h"
+#include "rollout/backend.h"
+
+namespace quads::cuda {
+
+class CudaBackend : public RolloutBackend {
+ public:
+  struct Options {
+    Precision precision;
+    QuantizeScope scope;
+    /// The bounds of the engine that runs on the backend.
+    int64_t max_running = 256;
+    int64_t max_context = 4096;
+    int64_t prefill_chunk = 8192;
+    /// Whether kernels start while the previous one ends (measured: gains nothing over a layer), and
+    /// decode steps are captured. The results are the same bits.
+    bool overlap = false;
+    bool graphs = true;
+  };
+
+  /// On the current device; `source` must outlive the backend. Error as CudaModel's.
+  CudaBackend(const ParameterSource& source, const Options& options);
+  ~CudaBackend() override;
+
+  const ModelConfig& config() const override { return model_.config(); }
+  const QuantisedSites& sites() const override { return model_.sites(); }
+  void refresh(const RacMasks& masks) override;
+  int64_t page_bytes() const override;
+  void allocate_pages(int64_t pages) override;
+  void copy_page(int32_t from, int32_t to) override;
+  void run(StepBatch& batch, const StepOptions& options) override;
+  void copy_routing(int64_t row, int32_t* out) const override;
+  void finish(const StepOptions& options) override;
+  int workers() const override { return 1; }
+
+  const CudaModel& model() const { return model_; }
+  int64_t scratch_bytes() const { return blocks_.scratch_bytes(); }
+  /// What the device has free now.
+  static int64_t free_bytes();
+
+ private:
+  struct GraphKey {
+    int64_t rows;
+    bool counted, routing;
+    auto operator<=>(const GraphKey&) const = default;
+  };
+  using Graph = std::unique_ptr<CUgraphExec_st, void (*)(CUgraphExec_st*)>;
+  /// Arrays of a step that the host fills and the device reads.
+  template <class T>
+  struct Input {
+    explicit Input(int64_t size) : host(size), device(size) {}
+    void upload(int64_t count, cudaStream_t stream) const {
+      check_cuda(cudaMemcpyAsync(device.data(), host.data(), static_cast<size_t>(count) * sizeof(T),
+                                 cudaMemcpyHostToDevice, stream),
+                 "copying a step to the device");
+    }
+    PinnedArray<T> host;
+    DeviceArray<T> device;
+  };
+  template <class T>
+  struct Output {
+    explicit Output(int64_t size) : host(size), device(size) {}
+    void download(int64_t count, cudaStream_t stream) const {
+      check_cuda(cudaMemcpyAsync(host.data(), device.data(), static_cast<size_t>(count) * sizeof(T),
+                                 cudaMemcpyDeviceToHost, stream),
+                 "copying a step's results");
+    }
+    PinnedArray<T> host;
+    DeviceArray<T> device;
+  };
+  struct Draws;
+
+  int64_t fill_rows(const StepBatch& batch, bool decode);
+  void forward(const DeviceRows& rows);
+  void run_rows(const DeviceRows& rows, bool decode);
+  void draw(const StepBatch& batch, const StepOptions& options);
+  void score(const StepBatch& batch, const StepOptions& options);
+
+  Options options_;
+  Stream stream_;
+  CudaContext context_;
+  CudaModel model_;
+  int64_t max_rows_;
+  int64_t max_pages_;  // of a sequence
+  DeviceBlocks blocks_;
+  DeviceArray<float> x_;  // [rows, hidden]
+  int64_t pages_ = 0;
+  DeviceArray<Bf16> kv_;
+  Input<int32_t> tokens_, positions_, sequences_, page_table_;
+  Input<uint8_t> counted_;
+  Output<int32_t> routing_;       // [layers][rows][top_k]; made when first asked for
+  int64_t routing_rows_ = 0;      // of the last run
+  std::unique_ptr<Draws> draws_;  // grows with what is drawn
+  DeviceArray<uint8_t> sample_scratch_;
+  DeviceArray<int32_t> bad_logits_;
+  RacMasks masks_;
+  std::map<GraphKey, Graph> graphs_;
+};
+
+}  // namespace quads::cuda

@@ -1,0 +1,88 @@
+// Memory of the device, and of the host where copies do not wait.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "kernels/cuda/context.h"
+
+namespace quads::cuda {
+
+using kernels::cuda::check_cuda;
+
+/// `size` elements, uninitialised. Addresses never change. Error when the memory does not suffice.
+template <class T>
+class DeviceArray {
+ public:
+  DeviceArray() = default;
+  explicit DeviceArray(int64_t size) : size_(size) {
+    if (size > 0) check_cuda(cudaMalloc(&data_, bytes()), "allocating device memory");
+  }
+  ~DeviceArray() { cudaFree(data_); }
+  DeviceArray(DeviceArray&& other) noexcept
+      : data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)) {}
+  DeviceArray& operator=(DeviceArray&& other) noexcept {
+    std::swap(data_, other.data_);
+    std::swap(size_, other.size_);
+    return *this;
+  }
+
+  T* data() const { return static_cast<T*>(data_); }
+  int64_t size() const { return size_; }
+  size_t bytes() const { return static_cast<size_t>(size_) * sizeof(T); }
+  void clear(cudaStream_t stream) const {
+    if (size_ > 0) check_cuda(cudaMemsetAsync(data_, 0, bytes(), stream), "clearing memory");
+  }
+  /// The host's values must stay until the stream has copied them.
+  void upload(const std::vector<T>& values, cudaStream_t stream) const {
+    check_cuda(cudaMemcpyAsync(data_, values.data(), values.size() * sizeof(T),
+                               cudaMemcpyHostToDevice, stream),
+               "copying to the device");
+  }
+
+ private:
+  void* data_ = nullptr;
+  int64_t size_ = 0;
+};
+
+/// Page-locked memory of the host.
+template <class T>
+class PinnedArray {
+ public:
+  explicit PinnedArray(int64_t size) : size_(size) {
+    check_cuda(cudaMallocHost(&data_, static_cast<size_t>(size) * sizeof(T)),
+               "allocating page-locked memory");
+  }
+  ~PinnedArray() { cudaFreeHost(data_); }
+  PinnedArray(const PinnedArray&) = delete;
+  PinnedArray& operator=(const PinnedArray&) = delete;
+
+  T* data() const { return static_cast<T*>(data_); }
+  T& operator[](int64_t i) const { return data()[i]; }
+  int64_t size() const { return size_; }
+
+ private:
+  void* data_ = nullptr;
+  int64_t size_;
+};
+
+class Stream {
+ public:
+  Stream() {
+    check_cuda(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "making a stream");
+  }
+  ~Stream() { cudaStreamDestroy(stream_); }
+  Stream(const Stream&) = delete;
+  Stream& operator=(const Stream&) = delete;
+
+  cudaStream_t get() const { return stream_; }
+  void wait(const char* what) const { check_cuda(cudaStreamSynchronize(stream_), what); }
+
+ private:
+  cudaStream_t stream_ = nullptr;
+};
+
+}  // namespace quads::cuda

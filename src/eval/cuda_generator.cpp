@@ -1,0 +1,38 @@
+#include "eval/cuda_generator.h"
+
+#include "base/error.h"
+
+namespace quads {
+namespace {
+
+// Left free beside the pages: graphs, and what the driver takes.
+constexpr int64_t kReserve = int64_t{1} << 30;
+
+cuda::CudaBackend::Options backend_options(const GeneratorOptions& options) {
+  std::string reason;
+  require(kernels::cuda::device_available(&reason), "--device cuda: {}", reason);
+  require(options.stored == nullptr, "--weights-as-stored: not on a GPU; use --device cpu");
+  return {.precision = options.precision,
+          .scope = options.scope,
+          .max_running = options.max_running,
+          .max_context = options.max_context,
+          .prefill_chunk = options.prefill_chunk};
+}
+
+}  // namespace
+
+CudaGenerator::CudaGenerator(std::unique_ptr<cuda::ParameterSource> source,
+                             const GeneratorOptions& options, std::span<const Request> calibration,
+                             const GenerateOptions& sampling)
+    : source_(std::move(source)), backend_(*source_, backend_options(options)) {
+  GeneratorOptions sizes = options;
+  if (sizes.kv_memory_bytes == 0) {
+    sizes.kv_memory_bytes = cuda::CudaBackend::free_bytes() - kReserve;
+    require(sizes.kv_memory_bytes > 0,
+            "the weights leave {} bytes of the device's memory, too little for keys and values",
+            cuda::CudaBackend::free_bytes());
+  }
+  start(backend_, sizes, calibration, sampling);
+}
+
+}  // namespace quads

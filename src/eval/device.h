@@ -1,0 +1,24 @@
+// Which device a command samples on.
+#pragma once
+
+#include <string_view>
+
+#include "eval/generator.h"
+
+namespace quads {
+
+enum class Device { kCpu, kCuda };
+
+/// "cpu" or "cuda". Error on anything else.
+Device parse_device(std::string_view name);
+
+/// As CpuGenerator, on either device. On a GPU `share` is not looked at, `runtime` not used, and a
+/// kv_memory_bytes of 0 takes what memory the weights leave. Error where the program was built
+/// without CUDA or there is no device.
+std::unique_ptr<EngineGenerator> make_engine_generator(Device device, kernels::CpuRuntime& runtime,
+                                                       const Parameters& parameters,
+                                                       const GeneratorOptions& options,
+                                                       std::span<const Request> calibration,
+                                                       const GenerateOptions& sampling);
+
+}  // namespace quads
