@@ -43,6 +43,17 @@ TrainSequence sequence_of(const std::vector<int32_t>& tokens, const Sample& samp
       .routing = replay ? std::span<const int32_t>(sample.routing) : std::span<const int32_t>()};
 }
 
+// Rows that fill a GPU; their scratch stays small beside the weights.
+constexpr int64_t kDevicePrefillChunk = 4096;
+
+std::unique_ptr<Sides> make_device_sides(Parameters& policy, const SidesOptions& options) {
+#ifdef QUADS_HAVE_CUDA
+  return make_cuda_sides(policy, options);
+#else
+  fail("--device cuda: this program was built without CUDA; configure it with -DQUADS_CUDA=ON");
+#endif
+}
+
 // Positions of a sequence that are provided for where no number is asked for.
 constexpr int64_t kLongestDefaultContext = 4096;
 
@@ -136,6 +147,24 @@ void check(const RlOptions& o, const ModelConfig& model) {
       "--old-logprobs recomputed");
 }
 
+// The place in the training file only means something in the file that it was counted in.
+void require_same_training_file(const Json& state, const Task& task,
+                                const std::filesystem::path& checkpoint, const std::string& where) {
+  if (!state.contains("training_file")) return;  // saved before there was such a key
+  std::optional<FileFingerprint> before;
+  if (const Json& json = state["training_file"]; !json.is_null()) {
+    before = fingerprint_from_json(json, where + ": 'training_file'");
+  }
+  const std::optional<FileFingerprint> now = task.training_file();
+  const auto name = [](const std::optional<FileFingerprint>& file) {
+    return file ? describe(*file) : "a built-in task";
+  };
+  require(before.has_value() == now.has_value() && (!now || now->same_contents(*before)),
+          "{}: the run was trained on {}, not on {}: continue it with the data as they were, or "
+          "start another with --load {}",
+          where, name(before), name(now), checkpoint.string());
+}
+
 }  // namespace
 
 struct RlRun::Scored {
@@ -167,16 +196,26 @@ RlRun::RlRun(kernels::CpuRuntime& runtime, Parameters& policy, const Task& task,
                      .trainer = options_.recipe.trainer,
                      .scope = options_.scope,
                      .training = options_.trainer,
-                     .with_reference = options_.loss.kl_coef > 0};
+                     .with_reference = options_.loss.kl_coef > 0,
+                     .max_running = options_.max_running,
+                     .max_context = options_.max_context_len,
+                     .kv_memory = options_.kv_memory};
   sides.training.temperature = options_.sampling.temperature;
   const bool aten = options_.trainer_kernels == TrainerKernels::kAten;
-  sides_ = make_cpu_sides(runtime, policy_, sides, aten ? &aten_blocks : nullptr);
+  if (options_.device == Device::kCuda) {
+    require(!aten, "--trainer-kernels aten: not with --device cuda");
+    sides.prefill_chunk = kDevicePrefillChunk;
+    sides_ = make_device_sides(policy_, sides);
+  } else {
+    sides_ = make_cpu_sides(runtime, policy_, sides, aten ? &aten_blocks : nullptr);
+  }
   RolloutBackend& backend = sides_->backend();
   residual_sums_ = std::make_unique<ResidualSums>(backend.sites(), backend.workers());
   engine_ =
       std::make_unique<Engine>(backend, Engine::Options{.max_running = options_.max_running,
                                                         .max_context = options_.max_context_len,
-                                                        .kv_memory_bytes = options_.kv_memory});
+                                                        .kv_memory_bytes = options_.kv_memory,
+                                                        .prefill_chunk = sides.prefill_chunk});
 }
 
 RlRun::~RlRun() = default;
@@ -555,11 +594,13 @@ void RlRun::run(const std::filesystem::path& directory, const std::atomic<bool>&
 }
 
 void RlRun::save(const std::filesystem::path& directory) {
+  const std::optional<FileFingerprint> file = task_.training_file();
   const Json state = {{"step", step_},
                       {"updates", updates_},
                       {"next_prompt", next_prompt_},
                       {"optimizer_updates", sides_->trainer().optimizer().updates()},
-                      {"recipe", options_.recipe.name}};
+                      {"recipe", options_.recipe.name},
+                      {"training_file", file ? to_json(*file) : Json()}};
   const auto add_files = [this](const std::filesystem::path& path) {
     save_text_files(tokenizer_, stop_tokens_, policy_.config(), path);
   };
@@ -581,6 +622,7 @@ bool RlRun::resume(const std::filesystem::path& directory) {
   const auto recipe = get<std::string>(state, "recipe", where);
   require(recipe == options_.recipe.name, "{}: the run's recipe is {}, not {}", where, recipe,
           options_.recipe.name);
+  require_same_training_file(state, task_, *checkpoint, where);
   masks_ = masks;
   sides_->refresh_trainer(masks_);
   sides_->backend().refresh(masks_);

@@ -56,6 +56,7 @@ JsonlTask::JsonlTask(const JsonlOptions& options) : shuffle_(options.shuffle) {
   require(options.max_prompt_tokens == 0 || options.count_tokens,
           "a limit of {} prompt tokens needs a tokenizer", options.max_prompt_tokens);
   if (!options.train.empty()) {
+    training_file_ = fingerprint(options.train);
     train_ = read_problems(options.train, options, {}, skipped_);
   }
   if (!options.eval.empty()) {

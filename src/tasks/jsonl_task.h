@@ -50,12 +50,14 @@ class JsonlTask : public Task {
   Problem eval_problem(int64_t index) const override;
   int64_t num_skipped() const override { return skipped_.bad + skipped_.too_long; }
   std::set<std::string> reward_types() const override;
+  std::optional<FileFingerprint> training_file() const override { return training_file_; }
 
   const SkippedLines& skipped() const { return skipped_; }
 
  private:
   bool shuffle_;
   SkippedLines skipped_;
+  std::optional<FileFingerprint> training_file_;
   std::vector<Problem> train_;
   std::vector<Problem> eval_;
 };

@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "io/fingerprint.h"
 #include "io/json.h"
 #include "rewards/reward.h"
 #include "tokenizer/character_tokenizer.h"
@@ -46,6 +47,10 @@ class Task {
 
   /// Problems of its files that were left out: malformed, or with too long a prompt.
   virtual int64_t num_skipped() const { return 0; }
+
+  /// The file that the training problems come from: a run is continued with the same one only.
+  /// Nothing if there is none.
+  virtual std::optional<FileFingerprint> training_file() const { return std::nullopt; }
 
   /// A response to learn from by supervision, or nothing if the task has none to give.
   virtual std::optional<std::string> solution(const Problem& /*problem*/, uint64_t /*seed*/) const {

@@ -73,6 +73,25 @@ def test_a_run_resumes_in_mid_pass_and_goes_through_the_whole_file(quads, base, 
     assert last["eval/problems"] == 3 and 0 <= last["eval/pass@1"] <= 1
 
 
+def test_a_run_is_not_continued_with_other_data(quads, base, files, tmp_path):
+    out, moved = tmp_path / "run", tmp_path / "moved.jsonl"
+    train(quads, base, out, "--prompt-data", files[0], num_rollout=1)
+    files[0].rename(moved)
+    train(quads, base, out, "--prompt-data", moved, "--resume", num_rollout=2)
+    before = (out / "samples.jsonl").read_bytes()
+    text = moved.read_text()
+    moved.write_text(text.replace('"label": "4"', '"label": "5"'))
+    error = train(quads, base, out, "--prompt-data", moved, "--resume", num_rollout=3, status=1).stderr
+    assert error.count("\n") == 1 and error.count(f"({len(text)} bytes, hash ") == 2
+    assert f"trained on {moved} (" in error and f"not on {moved} (" in error
+    assert f"start another with --load {out / 'checkpoints' / 'step_000002'}" in error
+    error = train(quads, base, out, "--resume", num_rollout=3, status=1).stderr
+    assert f"trained on {moved} (" in error and "not on a built-in task" in error
+    assert (out / "samples.jsonl").read_bytes() == before
+    moved.write_text(text)
+    train(quads, base, out, "--prompt-data", moved, "--resume", num_rollout=3)
+
+
 def test_the_files_order_is_kept_on_request(quads, base, files, tmp_path):
     out = tmp_path / "run"
     train(quads, base, out, "--prompt-data", files[0], "--no-rollout-shuffle")
