@@ -203,10 +203,12 @@ class Runner:
             _, hard = resource.getrlimit(limit)
             value = value if hard == resource.RLIM_INFINITY else min(value, hard)
             resource.setrlimit(limit, (value, value))
-        main = type(sys)("__main__")
+        # What a program does when it is run, it does not do when it is asked for a function.
+        name = "program" if self.function else "__main__"
+        main = type(sys)(name)
         main.__dict__.update(self.names)
-        main.__name__ = "__main__"
-        sys.modules["__main__"] = main
+        main.__name__ = name
+        sys.modules[name] = main
         _signal.pthread_sigmask(_signal.SIG_UNBLOCK, {_signal.SIGCHLD})
         prctl(PR_SET_NO_NEW_PRIVS, 1)
         prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, sock_fprog(self.filter))
