@@ -103,7 +103,7 @@ std::unique_ptr<Reward> make_code_reward(const RewardOptions& options) {
   code.sandbox.kind = parse_sandbox_kind(options.code_sandbox);
   code.sandbox.run_s = options.timeout_s;
   code.sandbox.cancel = options.cancel;
-  code.workers = options.workers > 0 ? options.workers : available_cores();
+  code.workers = options.num_workers();
   code.fraction = options.code_fraction;
   return std::make_unique<CodeReward>(code);
 }

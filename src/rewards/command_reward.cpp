@@ -1,6 +1,5 @@
 #include "rewards/command_reward.h"
 
-#include "base/thread_pool.h"
 #include "io/json.h"
 
 namespace quads {
@@ -40,7 +39,7 @@ std::unique_ptr<Reward> make_command_reward(const RewardOptions& options) {
   require(!options.command.empty(), "--rm-type command needs --rm-command");
   return std::make_unique<CommandReward>(
       WorkerPoolOptions{.command = {"/bin/sh", "-c", options.command},
-                        .workers = options.workers > 0 ? options.workers : available_cores(),
+                        .workers = options.num_workers(),
                         .request_s = options.timeout_s,
                         .cancel = options.cancel});
 }

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <map>
 #include <numeric>
-#include <thread>
 
 #include "rewards/math_answer.h"
 #include "rewards/math_compare.h"
@@ -11,8 +10,6 @@
 
 namespace quads {
 namespace {
-
-constexpr int kMaxDefaultWorkers = 16;
 
 std::string question_json(std::string_view label, std::string_view answer) {
   return Json{{"label", label}, {"answer", answer}}.dump(-1, ' ', false,
@@ -148,12 +145,11 @@ std::optional<std::string> MathReward::normal_answer(const RewardRequest& reques
 std::unique_ptr<Reward> make_math_reward(const RewardOptions& options) {
   // A third of the time for each step of the worker, which then answers before it is killed.
   const int step_s = std::max(1, static_cast<int>(options.timeout_s / 3));
-  const int cores = static_cast<int>(std::thread::hardware_concurrency());
   return std::make_unique<MathReward>(WorkerPoolOptions{
       // The order of Python's sets must not depend on the run.
       .command = {"env", "PYTHONHASHSEED=0", options.python, "-c", std::string(kMathVerifyWorker),
                   std::to_string(step_s)},
-      .workers = options.workers > 0 ? options.workers : std::clamp(cores, 1, kMaxDefaultWorkers),
+      .workers = options.num_workers(),
       .request_s = options.timeout_s,
       .cancel = options.cancel,
   });

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/thread_pool.h"
 #include "io/json.h"
 
 namespace quads {
@@ -81,6 +82,8 @@ struct RewardOptions {
   bool code_fraction = false;
   /// Ends score() with Interrupted once it is true; may be null.
   const std::atomic<bool>* cancel = nullptr;
+
+  int num_workers() const { return workers > 0 ? workers : available_cores(); }
 };
 
 /// The reward that `options` describe. Error for an unknown name, a name twice, another number of
