@@ -1,4 +1,5 @@
 // quads bench: each figure beside a peer or a limit that is measured in the same run.
+#include "bench/code.h"
 #include "bench/device_rollout.h"
 #include "bench/gemm.h"
 #include "bench/rollout.h"
@@ -134,6 +135,25 @@ void add_sync_bench(CLI::App* bench) {
   });
 }
 
+void add_code_bench(CLI::App* bench) {
+  struct Options {
+    Common common;
+    bench::CodeBench code;
+  };
+  CLI::App* command = bench->add_subcommand(
+      "code", "programs a second under --rm-type code, beside Python's start");
+  const auto o = std::make_shared<Options>();
+  o->common.add(command);
+  command->add_option("--programs", o->code.programs, "programs scored in one call")
+      ->capture_default_str()
+      ->check(CLI::PositiveNumber);
+  command->callback([o] {
+    bench::CodeBench code = o->code;
+    code.workers = o->common.make_runtime()->num_threads();
+    o->common.write(bench::bench_code(code));
+  });
+}
+
 }  // namespace
 
 void add_bench(CLI::App& app) {
@@ -144,6 +164,7 @@ void add_bench(CLI::App& app) {
   add_rollout_bench(bench);
   add_train_bench(bench);
   add_sync_bench(bench);
+  add_code_bench(bench);
 }
 
 }  // namespace quads::cli

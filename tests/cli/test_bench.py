@@ -40,6 +40,14 @@ def test_sync_is_beside_memcpy(quads):
         assert row["x_memcpy"] == pytest.approx(row["ms"] / row["memcpy_ms"])
 
 
+def test_code_is_beside_the_start_of_python(quads):
+    found = rows(quads, "code", "--programs", 4)
+    assert [row["tests"] for row in found] == ["1", "10"]
+    for row in found:
+        assert row["tests_per_s"] == pytest.approx(row["programs_per_s"] * int(row["tests"]))
+        assert row["x_python"] == pytest.approx(row["programs_per_s"] / row["python_per_s"])
+
+
 def test_bench_without_a_subject_is_wrong_usage(quads):
     quads("bench", status=2)
     assert "unknown model shape" in quads(
