@@ -3,6 +3,7 @@
 import json
 
 import pytest
+import torch
 from safetensors.torch import load_file
 
 from small_task import TASK
@@ -38,6 +39,61 @@ def test_every_format_evaluates(quads, base, tmp_path):
             base / "tokenizer.json"
         ).read_bytes()
         quads("eval", "--model", checkpoint, *TASK, "--problems", 4)
+
+
+E2M1 = torch.tensor([0, 0.5, 1, 1.5, 2, 3, 4, 6])
+
+
+def dequantised(tensors, module):
+    """The module's weight as its format says, FP32 products rounded once to BF16."""
+    scale = tensors.get(f"{module}.weight_scale")
+    if scale is None:  # FP8: blocks of 128 x 128
+        weight = tensors[f"{module}.weight"].float()
+        blocks = tensors[f"{module}.weight_scale_inv"]
+        rows, cols = (torch.arange(n) // 128 for n in weight.shape)
+        return (weight * blocks[rows][:, cols]).bfloat16()
+    if f"{module}.weight_packed" in tensors:
+        codes = tensors[f"{module}.weight_packed"]
+        scale = scale.float() / tensors[f"{module}.weight_global_scale"]
+    else:
+        codes = tensors[f"{module}.weight"]
+        scale = scale.float() * tensors[f"{module}.weight_scale_2"]
+    codes = torch.stack([codes & 15, codes >> 4], dim=-1).flatten(1).int()
+    values = E2M1[codes & 7] * torch.where(codes & 8 > 0, -1.0, 1.0)
+    return (values * scale.repeat_interleave(16, dim=1)).bfloat16()
+
+
+@pytest.mark.parametrize("format", (*NVFP4, "fp8"))
+def test_training_starts_from_the_dequantised_weights_and_goes_on_from_there(
+    quads, base, tmp_path, format
+):
+    options = [] if format == "fp8" else ["--weights-only", "--global-scale", "amax"]
+    checkpoint = quantised(quads, base, tmp_path / "q", format, *options)
+    stored = load_file(checkpoint / "model.safetensors")
+    ends = ".weight_scale_inv" if format == "fp8" else ".weight_scale"
+    modules = [name.removesuffix(ends) for name in stored if name.endswith(ends)]
+    assert len(modules) == 2 * 4 * 3
+
+    def train(out, lr):
+        quads(
+            "train", "--load", checkpoint, "--out", out, *TASK, "--recipe", "quads-aligned", "--num-rollout", 2,
+            "--rollout-batch-size", 8, "--n-samples-per-prompt", 4, "--rollout-max-response-len", 8,
+            "--rollout-max-context-len", 32, "--rollout-temperature", 3, "--verify-interval", 1, "--lr", lr,
+        )  # fmt: skip
+        assert all(row["gap/verified_max"] == 0 for row in read_lines(out / "metrics.jsonl"))
+        step = out / "checkpoints" / "step_000002"
+        assert "quantization_config" not in json.loads((step / "config.json").read_text())
+        return load_file(step / "model.safetensors")
+
+    start = train(tmp_path / "still", 0)
+    for module in modules:
+        assert torch.equal(start[f"{module}.weight"], dequantised(stored, module))
+    before = load_file(base / "model.safetensors")
+    assert start.keys() == before.keys()
+    changed = {name for name in before if not torch.equal(before[name], start[name])}
+    assert changed == {f"{module}.weight" for module in modules}
+    moved = train(tmp_path / "moving", 1e-3)
+    assert any(not torch.equal(moved[name], start[name]) for name in start)
 
 
 def test_input_scales_are_measured_on_prompts_for_activations_in_nvfp4(quads, base, tmp_path):
