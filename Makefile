@@ -34,4 +34,4 @@ lint: build
 	@$(SCRIPTS)/lint $(BUILD)
 
 clean:
-	rm -rf build build-sanitize build-coverage
+	rm -rf build build-sanitize build-coverage build-fuzz

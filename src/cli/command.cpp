@@ -182,8 +182,8 @@ CLI::Option* add_kv_memory(CLI::App* command, int64_t& bytes) {
   return command->add_option("--kv-memory", bytes, "memory of the KV pages, like 512MiB")
       ->default_str("256MiB")
       ->transform(CLI::AsSizeValue(false))
-      ->transform([](std::string text) {  // comes first; CLI11 takes -1 for 2^64 - 1
-        if (text.starts_with('-')) throw CLI::ValidationError("a size is not negative");
+      ->transform([](const std::string& text) {  // comes first; CLI11 takes -1 for 2^64 - 1
+        if (text.find('-') == 0) throw CLI::ValidationError("a size is not negative");
         return text;
       });
 }

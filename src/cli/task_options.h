@@ -15,7 +15,7 @@ namespace quads::cli {
 /// --task NAME and --task-option KEY=VALUE...: a built-in task.
 struct BuiltInTaskOptions {
   std::string name = "multiply";
-  std::vector<std::string> options;
+  std::vector<std::string> options{};
   void add(CLI::App* command);
   std::unique_ptr<Task> make() const;
 };
@@ -34,7 +34,7 @@ struct RewardFlags {
 /// A built-in task or files of problems, with what scores them.
 struct TaskOptions {
   BuiltInTaskOptions built_in;
-  std::string prompt_data, eval_data;
+  std::string prompt_data{}, eval_data{};
   std::string on_bad_data = "error";
   std::string chat_template = "chatml";
   JsonlOptions data;

@@ -40,8 +40,8 @@ class EngineView : public Generator {
 };
 
 struct GeneratorOptions {
-  Precision precision;
-  QuantizeScope scope;
+  Precision precision{};
+  QuantizeScope scope{};
   int64_t max_running = 512;  // sequences decoded at once
   int64_t max_context = 0;    // positions of the longest prompt with its response
   int64_t kv_memory_bytes = int64_t{64} << 20;

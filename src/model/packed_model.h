@@ -20,7 +20,7 @@ class PackedModel {
  public:
   struct Options {
     Precision precision;
-    QuantizeScope scope;
+    QuantizeScope scope{};
     /// Also keep BF16 transposes, for the backward.
     bool with_transposes = false;
     /// A model of the same parameters whose unquantised tensors serve here too, so that they are

@@ -48,7 +48,7 @@ std::string format_progress_log(const ProgressState& state);
 int display_width(std::string_view text);
 
 struct ProgressOptions {
-  std::string label;
+  std::string label{};
   std::string unit = "step";  // what is counted, in the singular
   int64_t total = 0;          // steps in all
   int64_t first = 0;          // steps that were done before (a resumed run)

@@ -12,9 +12,9 @@ namespace quads {
 
 /// A sequence to train on. The last token is predicted but not fed.
 struct TrainSequence {
-  std::span<const int32_t> tokens;   // prompt and response, at least 2
-  int64_t prompt_length = 0;         // >= 1; tokens[prompt_length..] are predicted
-  std::span<const int32_t> routing;  // empty, or [tokens - 1][layers][top_k] to replay
+  std::span<const int32_t> tokens;     // prompt and response, at least 2
+  int64_t prompt_length = 0;           // >= 1; tokens[prompt_length..] are predicted
+  std::span<const int32_t> routing{};  // empty, or [tokens - 1][layers][top_k] to replay
   int64_t rows() const { return std::ssize(tokens) - 1; }
   int64_t targets() const { return std::ssize(tokens) - prompt_length; }
 };

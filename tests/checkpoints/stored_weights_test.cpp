@@ -35,7 +35,9 @@ void expect_same_tiles(const PackedModel& a, const PackedModel& b) {
         const kernels::PackedMatrix& y = (b.ffn(l).*matrix)[e];
         EXPECT_EQ(x.format, y.format);
         EXPECT_EQ(x.alpha, y.alpha);
-        if (x.format == kernels::WeightFormat::kNvfp4) EXPECT_EQ(tiles_of(x), tiles_of(y));
+        if (x.format == kernels::WeightFormat::kNvfp4) {
+          EXPECT_EQ(tiles_of(x), tiles_of(y));
+        }
       }
     }
   }

@@ -1,4 +1,6 @@
 // Sampling: greedy, temperature, top-k, top-p, and the inversion of the cumulative distribution.
+#include <fmt/format.h>
+
 #include <numeric>
 
 #include "kernels/rows_reference.h"
@@ -173,8 +175,7 @@ TEST_P(Sample, EqualsTheGoldenFile) {
       Fill fill(n);
       std::vector<int32_t> tokens;
       for (int j = 0; j < 64; ++j) tokens.push_back(draw(z, params, fill.uniform(0.0F, 1.0F)));
-      hashes["n" + std::to_string(n) + "_k" + std::to_string(params.top_k) + "_p" +
-             std::to_string(static_cast<int>(params.top_p * 100.0F))] =
+      hashes[fmt::format("n{}_k{}_p{}", n, params.top_k, static_cast<int>(params.top_p * 100.0F))] =
           bits_hash(tokens.data(), 64);
     }
   }
