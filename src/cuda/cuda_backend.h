@@ -14,8 +14,8 @@ namespace quads::cuda {
 class CudaBackend : public RolloutBackend {
  public:
   struct Options {
-    Precision precision;
-    QuantizeScope scope;
+    Precision precision = {};
+    QuantizeScope scope = {};
     /// The bounds of the engine that runs on the backend.
     int64_t max_running = 256;
     int64_t max_context = 4096;
