@@ -54,9 +54,13 @@ __device__ __forceinline__ float log_f32(float x) {
   return x < infinity ? p : x;
 }
 
-/// x * sigmoid(x), without overflow.
+/// sigmoid(x) and x * sigmoid(x), without overflow.
+__device__ __forceinline__ float sigmoid(float x) {
+  const float t = exp_f32(-fabsf(x));
+  return __fdiv_rn(x < 0.0F ? t : 1.0F, 1.0F + t);
+}
 __device__ __forceinline__ float silu(float x) {
-  const float t = exp_f32(__uint_as_float(__float_as_uint(x) | 0x80000000U));
+  const float t = exp_f32(-fabsf(x));
   return __fdiv_rn(x * (x < 0.0F ? t : 1.0F), 1.0F + t);
 }
 

@@ -1,6 +1,7 @@
 // The row quantiser: a thread a block of 16, eight threads a stage of 128.
 #pragma once
 
+#include "kernels/cuda/decode.cuh"
 #include "kernels/cuda/device_math.cuh"
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/quantize_block.cuh"
@@ -23,10 +24,8 @@ __device__ __forceinline__ void put_block(uint4* row, int position, const float 
   row[position * 2 + 1] = make_uint4(words[4], words[5], words[6], words[7]);
 }
 
-__device__ __forceinline__ void load_block(const uint16_t* x, float values[16], uint32_t* amax) {
-  const uint4 low = *reinterpret_cast<const uint4*>(x);
-  const uint4 high = *reinterpret_cast<const uint4*>(x + 8);
-  const uint32_t words[8] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
+/// Eight pairs of BF16 to values; returns the bits of the largest magnitude.
+__device__ __forceinline__ uint32_t unpack_block(const uint32_t words[8], float values[16]) {
   uint32_t largest = 0;
 #pragma unroll
   for (int i = 0; i < 8; ++i) {
@@ -34,27 +33,32 @@ __device__ __forceinline__ void load_block(const uint16_t* x, float values[16], 
     values[2 * i + 1] = __uint_as_float(words[i] & 0xFFFF0000U);
     largest = __vmaxu2(largest, words[i] & 0x7FFF7FFFU);
   }
-  *amax = max(largest & 0xFFFFU, largest >> 16);
+  return max(largest & 0xFFFFU, largest >> 16);
+}
+
+__device__ __forceinline__ void load_block(const uint16_t* x, uint32_t words[8]) {
+  const uint4 low = *reinterpret_cast<const uint4*>(x);
+  const uint4 high = *reinterpret_cast<const uint4*>(x + 8);
+  words[0] = low.x;
+  words[1] = low.y;
+  words[2] = low.z;
+  words[3] = low.w;
+  words[4] = high.x;
+  words[5] = high.y;
+  words[6] = high.z;
+  words[7] = high.w;
 }
 
 /// bf16(silu(gate) * up) of a block.
 __device__ __forceinline__ void load_silu_block(const float* gate, const float* up,
-                                                float values[16], uint32_t* amax) {
-  uint32_t largest = 0;
+                                                uint32_t words[8]) {
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
-    const float4 g4 = reinterpret_cast<const float4*>(gate)[i];
-    const float4 u4 = reinterpret_cast<const float4*>(up)[i];
-    const float g[4] = {g4.x, g4.y, g4.z, g4.w};
-    const float u[4] = {u4.x, u4.y, u4.z, u4.w};
-#pragma unroll
-    for (int j = 0; j < 4; ++j) {
-      const uint32_t bits = round_bf16(silu(g[j]) * u[j]);
-      values[4 * i + j] = __uint_as_float(bits << 16);
-      largest = max(largest, bits & 0x7FFFU);
-    }
+    const float4 g = reinterpret_cast<const float4*>(gate)[i];
+    const float4 u = reinterpret_cast<const float4*>(up)[i];
+    words[2 * i] = as_bits(__floats2bfloat162_rn(silu(g.x) * u.x, silu(g.y) * u.y));
+    words[2 * i + 1] = as_bits(__floats2bfloat162_rn(silu(g.z) * u.z, silu(g.w) * u.w));
   }
-  *amax = largest;
 }
 
 __device__ __forceinline__ float amax_of(const float x[16]) {
@@ -188,17 +192,18 @@ __global__ void __launch_bounds__(kMaxRowThreads)
     for (int copy = position; copy < args.copies; copy += shape.row_threads) {
       places[copy] = place_of(args, row, copy);  // all at once: one wait, not one a copy
     }
-    float x[16] = {};
-    uint32_t amax = 0;
+    uint32_t words[8] = {};
     if (row < args.rows && block < blocks) {  // read before it is known whether it goes anywhere
       if constexpr (gated) {
         const float* source = args.gate_up + row * args.ldx + block * kBlock;
-        load_silu_block(source, source + args.k, x, &amax);
+        load_silu_block(source, source + args.k, words);
       } else {
         const auto* source = reinterpret_cast<const uint16_t*>(args.x) + row * args.ldx;
-        load_block(source + block * kBlock, x, &amax);
+        load_block(source + block * kBlock, words);
       }
     }
+    float x[16];
+    const uint32_t amax = unpack_block(words, x);
     uint32_t largest = amax;
 #pragma unroll
     for (int d = 1; d < 8; d *= 2) largest = max(largest, __shfl_xor_sync(~0U, largest, d));

@@ -15,7 +15,6 @@ struct QuantizeShape {
   int shared_bytes;  // rows of q1 and q2, their places, residual sums
 };
 
-void launch_place_rows(const CudaContext& context, const PlaceRows& args);
 void launch_quantize_nvfp4(const CudaContext& context, const QuantizeRows& args,
                            const QuantizeShape& shape);
 void launch_quantize_plain(const CudaContext& context, const QuantizeRows& args,

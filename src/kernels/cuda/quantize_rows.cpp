@@ -12,18 +12,10 @@ namespace quads::kernels::cuda {
 namespace {
 
 constexpr int64_t kMaxRows = INT32_MAX / 16;
-constexpr int kStatisticsBlocks = 4;  // a multiprocessor
+constexpr int kStatisticsBlocks = 2;  // a multiprocessor
 constexpr int kStatisticsBytes = 64;  // a thread: 16 sums
 
 }  // namespace
-
-void place_rows(const CudaContext& context, const PlaceRows& args) {
-  require(args.experts >= 1 && args.experts <= kMaxExperts, "placing rows: {} experts; 1..{}",
-          args.experts, kMaxExperts);
-  require(args.rows >= 0 && args.rows <= kMaxRows, "placing rows: {} rows; 0..{}", args.rows,
-          kMaxRows);
-  if (args.rows > 0) launch_place_rows(context, args);
-}
 
 void quantize_rows(const CudaContext& context, const QuantizeRows& args) {
   const int64_t k = args.k;
@@ -48,18 +40,18 @@ void quantize_rows(const CudaContext& context, const QuantizeRows& args) {
   shape.stages = stages_of(k);
   shape.residual_stages = stages_of(args.residual_blocks * kNvfp4Block);
   shape.row_threads = shape.stages * 8;
-  // Few rows are spread over the device; many share blocks of up to 256 threads, whole warps.
-  const bool few = args.rows <= 2 * context.multiprocessors;
-  const int fitting = std::max(256 / shape.row_threads, 1);
+  // Few rows are spread over the device; many share blocks, whole warps. Statistics are gathered
+  // over a block's rows and added once: blocks are larger and fewer.
+  const bool sums = args.residual_sums != nullptr;
+  const bool few = args.rows <= (sums ? 1 : 2) * context.multiprocessors;
+  const int fitting = std::max((sums ? 512 : 256) / shape.row_threads, 1);
   shape.block_rows = few ? 1 : fitting >= 4 ? fitting / 4 * 4 : fitting;
   shape.groups = static_cast<int>((args.rows + shape.block_rows - 1) / shape.block_rows);
-  // Statistics are gathered over many rows and added once a block.
-  shape.blocks = args.residual_sums == nullptr
-                     ? shape.groups
-                     : std::min(shape.groups, kStatisticsBlocks * context.multiprocessors);
+  shape.blocks =
+      sums ? std::min(shape.groups, kStatisticsBlocks * context.multiprocessors) : shape.groups;
   const int row_bytes = (shape.stages + shape.residual_stages) * 256 +
                         args.copies * static_cast<int>(sizeof(ImageRow)) +
-                        (args.residual_sums == nullptr ? 0 : shape.row_threads * kStatisticsBytes);
+                        (sums ? shape.row_threads * kStatisticsBytes : 0);
   shape.shared_bytes = shape.block_rows * row_bytes;
   require(shape.shared_bytes <= context.shared_bytes,
           "quantising rows of {} values takes {} bytes of shared memory; the device has {}", k,

@@ -16,19 +16,6 @@ namespace quads::kernels::cuda {
 inline constexpr int64_t kMaxQuantizedK = 16384;
 inline constexpr int kMaxCopies = 32;
 
-/// Device pointers.
-struct PlaceRows {
-  int experts = 0;                          // 1..kMaxExperts
-  const int32_t* expert_offsets = nullptr;  // [experts + 1]: the sorted rows of each expert
-  int64_t rows = 0;
-  /// [rows] the sorted row that each is, < 0 or beyond the last expert: none. Null: row i is i.
-  const int32_t* sorted_rows = nullptr;
-  ImageRow* image_rows = nullptr;  // [rows]
-};
-
-/// Where rows go in an image. Launches one kernel.
-void place_rows(const CudaContext& context, const PlaceRows& place);
-
 /// Device pointers; x, gate_up, q1 and q2 16-byte aligned.
 struct QuantizeRows {
   WeightFormat format = WeightFormat::kNvfp4;  // of the values
@@ -39,7 +26,8 @@ struct QuantizeRows {
   int64_t ldx = 0;
   int64_t rows = 0;
   int64_t k = 0;  // a multiple of 16, at most kMaxQuantizedK
-  /// [rows, copies]: a row is written to every place that it goes to (a token to its experts). A
+  /// [rows, copies] (sort_slots): a row is written to every place that it goes to (a token to its
+  /// experts). A
   /// row that goes nowhere may hold anything.
   const ImageRow* image_rows = nullptr;
   int copies = 1;  // at most kMaxCopies

@@ -12,8 +12,9 @@ void route_rows(const CudaContext& context, const RouteRows& args) {
           args.experts, kMaxExperts);
   require(args.top_k >= 1 && args.top_k <= kMaxTopK && args.top_k <= args.experts,
           "routing: top {} of {} experts; 1..{}", args.top_k, args.experts, kMaxTopK);
-  require(args.ldl >= args.experts, "routing: logits of {} experts {} apart", args.experts,
-          args.ldl);
+  require(args.ldl >= args.experts + (args.shared_weights == nullptr ? 0 : 1),
+          "routing: logits of {} experts{} {} apart", args.experts,
+          args.shared_weights == nullptr ? "" : " and a shared one", args.ldl);
   require(args.rows >= 0 && args.rows * args.top_k <= kMaxSlots, "routing: {} rows, top {}",
           args.rows, args.top_k);
   if (args.rows > 0) launch_route_rows(context, args);

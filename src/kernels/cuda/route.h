@@ -24,6 +24,9 @@ struct RouteRows {
   const int32_t* forced = nullptr;  // [rows, top_k] experts to take (0..experts - 1); null: choose
   int32_t* ids = nullptr;           // [rows, top_k]
   float* weights = nullptr;         // [rows, top_k]
+  /// [rows] the weight of a shared expert: the sigmoid of the logit behind the experts'. Null:
+  /// none.
+  float* shared_weights = nullptr;
 };
 
 /// Launches one kernel. Error on sizes out of range.

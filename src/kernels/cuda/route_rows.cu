@@ -83,6 +83,9 @@ __global__ void __launch_bounds__(kWarps * 32) route(const __grid_constant__ Rou
   float total = 0.0F;
   for (int s = 0; s < args.top_k; ++s) total = total + __shfl_sync(~0U, weight, s);
   if (args.normalise) weight = __fdiv_rn(weight, total);
+  if (args.shared_weights != nullptr && lane == 0) {
+    args.shared_weights[row] = sigmoid(logits[args.experts]);
+  }
   if (lane >= args.top_k) return;
   args.ids[row * args.top_k + lane] = id;
   args.weights[row * args.top_k + lane] = weight;

@@ -50,8 +50,7 @@ void DeviceMoe::load(const Routing& routing, const std::vector<Bf16>& x) {
   rows_ = routing.rows();
   copies_ = tokens_ == 0 ? 1 : static_cast<int>(routing.sorted_rows.size() / tokens_);
   offsets_ = std::make_unique<DeviceArray<int32_t>>(routing.offsets);
-  sorted_rows_ = std::make_unique<DeviceArray<int32_t>>(routing.sorted_rows);
-  image_rows_ = array_of<ImageRow>(routing.sorted_rows.size());
+  image_rows_ = std::make_unique<DeviceArray<ImageRow>>(places_of_choices(routing));
   x_ = std::make_unique<DeviceArray<Bf16>>(x);
   const int64_t padded =
       padded_rows_bound(static_cast<int64_t>(routing.sorted_rows.size()), experts_);
@@ -66,13 +65,6 @@ void DeviceMoe::load(const Routing& routing, const std::vector<Bf16>& x) {
 }
 
 void DeviceMoe::quantize(const CudaContext& context) {
-  PlaceRows place;
-  place.experts = experts_;
-  place.expert_offsets = offsets_->data();
-  place.rows = static_cast<int64_t>(sorted_rows_->size());
-  place.sorted_rows = sorted_rows_->data();
-  place.image_rows = image_rows_->data();
-  place_rows(context, place);
   QuantizeRows args;
   args.x = x_->data();
   args.ldx = k_;
@@ -103,7 +95,7 @@ GroupedGemm DeviceMoe::gemm(bool y_is_bf16) {
   gemm.residual_stages = stages_of(compensation_.residual_blocks * kNvfp4Block);
   gemm.y = y_->data();
   gemm.y_is_bf16 = y_is_bf16;
-  gemm.rows_bound = static_cast<int64_t>(sorted_rows_->size());
+  gemm.rows_bound = static_cast<int64_t>(image_rows_->size());
   return gemm;
 }
 

@@ -1,4 +1,4 @@
-// Runs experts on the device: place rows, quantise, multiply.
+// Runs experts on the device: quantise, multiply.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@ class DeviceMoe {
 
   /// Takes tokens' rows x [tokens, k] to the device. Images and y are filled with NaNs.
   void load(const Routing& routing, const std::vector<Bf16>& x);
-  /// Launches the kernels before the product; `overlap` as in CudaContext.
+  /// Launches the kernel before the product; `overlap` as in CudaContext.
   void quantize(const CudaContext& context);
   void quantize() { quantize(make_context(nullptr)); }
   /// The bits of y [rows, n], each in 32 bits; fails the test if anything else was written.
@@ -43,7 +43,7 @@ class DeviceMoe {
   int64_t tokens_ = 0;
   int64_t rows_ = 0;
   int copies_ = 0;
-  std::unique_ptr<DeviceArray<int32_t>> offsets_, sorted_rows_;
+  std::unique_ptr<DeviceArray<int32_t>> offsets_;
   std::unique_ptr<DeviceArray<ImageRow>> image_rows_;
   std::unique_ptr<DeviceArray<Bf16>> x_;
   std::unique_ptr<DeviceArray<uint16_t>> q1_, q2_;

@@ -134,6 +134,16 @@ std::vector<ImageRow> reference_places(std::span<const int32_t> offsets) {
   return places;
 }
 
+std::vector<ImageRow> places_of_choices(const Routing& routing) {
+  const std::vector<ImageRow> of_sorted = reference_places(routing.offsets);
+  std::vector<ImageRow> places;
+  for (const int32_t row : routing.sorted_rows) {
+    const bool somewhere = row >= 0 && row < static_cast<int32_t>(of_sorted.size());
+    places.push_back(somewhere ? of_sorted[row] : ImageRow{0, 0, -1, 0});
+  }
+  return places;
+}
+
 namespace {
 
 void put(const std::vector<float>& values, const ImageRow& place, int stages, int64_t k,

@@ -72,6 +72,8 @@ Images reference_images(const std::vector<Operands>& rows, std::span<const Image
 
 /// Where each sorted row goes.
 std::vector<ImageRow> reference_places(std::span<const int32_t> offsets);
+/// Where each choice of a routing goes; nowhere if its sorted row is none of the experts'.
+std::vector<ImageRow> places_of_choices(const Routing& routing);
 
 /// y [rows, n] = g W (q1 + q2) in FP64 and, for its bound, the sum of the terms' magnitudes.
 struct Product {

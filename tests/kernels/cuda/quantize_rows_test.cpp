@@ -232,8 +232,6 @@ TEST(QuantizeRows, ArgumentsOutOfRangeAreRefused) {
     args->format = WeightFormat::kFp8;
     args->residual_blocks = 1;
   });
-  PlaceRows place;
-  EXPECT_THROW(place_rows(context, place), Error);  // no experts
 }
 
 }  // namespace

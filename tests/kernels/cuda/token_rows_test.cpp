@@ -19,6 +19,7 @@
 #include "kernels/cuda/quantize_rows.h"
 #include "kernels/cuda/route.h"
 #include "numerics/fp8.h"
+#include "numerics/math.h"
 #include "numerics/rac.h"
 
 namespace quads::kernels::cuda {
@@ -154,6 +155,34 @@ TEST(RouteRows, ANanGivesNanWeightsAndDistinctExpertsInRange) {
     EXPECT_TRUE(routed.ids[s] >= 0 && routed.ids[s] < 64);
     for (int other = 0; other < s; ++other) EXPECT_NE(routed.ids[s], routed.ids[other]);
   }
+}
+
+TEST(RouteRows, ASharedExpertsWeightIsTheSigmoidOfTheLogitBehindTheExperts) {
+  QUADS_NEEDS_DEVICE();
+  constexpr int kExperts = 60;
+  const std::vector<float> gates = {0.0F, -0.0F, 3.5F, -3.5F, 1e-30F, 100.0F, -100.0F, -0.7F};
+  const auto rows = static_cast<int64_t>(gates.size());
+  std::vector<float> logits = bell(rows * (kExperts + 1), 8);
+  for (int64_t r = 0; r < rows; ++r) logits[r * (kExperts + 1) + kExperts] = gates[r];
+  DeviceArray<float> device_logits(logits), weights(rows * 4), shared(rows);
+  DeviceArray<int32_t> ids(rows * 4);
+  RouteRows args;
+  args.logits = device_logits.data();
+  args.ldl = kExperts + 1;
+  args.rows = rows;
+  args.experts = kExperts;
+  args.top_k = 4;
+  args.ids = ids.data();
+  args.weights = weights.data();
+  args.shared_weights = shared.data();
+  route_rows(make_context(nullptr), args);
+  finish("routing");
+  const std::vector<float> found = shared.download();
+  for (int64_t r = 0; r < rows; ++r) {
+    const float t = exp_f32(-std::fabs(gates[r]));
+    EXPECT_EQ(found[r], (gates[r] < 0.0F ? t : 1.0F) / (1.0F + t)) << gates[r];
+  }
+  for (const int32_t id : ids.download()) EXPECT_TRUE(id >= 0 && id < kExperts);  // never chosen
 }
 
 struct Sorted {
@@ -312,14 +341,8 @@ struct Source {
 
 Quantized quantize_on_device(const Source& source, WeightFormat format) {
   const int64_t padded = padded_rows_bound(source.rows, 1);
-  DeviceArray<int32_t> offsets(std::vector<int32_t>{0, static_cast<int32_t>(source.rows)});
-  DeviceArray<ImageRow> places(source.rows);
-  PlaceRows place;
-  place.experts = 1;
-  place.expert_offsets = offsets.data();
-  place.rows = source.rows;
-  place.image_rows = places.data();
-  place_rows(make_context(nullptr), place);
+  DeviceArray<ImageRow> places(
+      reference_places(std::vector<int32_t>{0, static_cast<int32_t>(source.rows)}));
   DeviceArray<Bf16> x(source.x);
   DeviceArray<float> gate_up(source.gate_up);
   DeviceArray<uint16_t> q1(padded * stages_of(source.k) * 128);
@@ -470,6 +493,7 @@ TEST(TokenRows, ArgumentsOutOfRangeAreRefused) {
   combine.d = 8;
   combine.top_k = kMaxTopK + 1;
   EXPECT_THROW(combine_rows(context, combine), Error);
+  float weight = 0.0F;
   RouteRows route;
   route.experts = route.ldl = 8;
   route.top_k = 9;
@@ -477,6 +501,9 @@ TEST(TokenRows, ArgumentsOutOfRangeAreRefused) {
   route.top_k = 8;
   route.ldl = 7;
   EXPECT_THROW(route_rows(context, route), Error);
+  route.ldl = 8;
+  route.shared_weights = &weight;
+  EXPECT_THROW(route_rows(context, route), Error);  // no logit behind the experts'
   route.experts = route.ldl = 1024;
   EXPECT_THROW(route_rows(context, route), Error);
   SortSlots sort;
