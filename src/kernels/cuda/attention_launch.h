@@ -26,9 +26,14 @@ struct AttentionArgs {
   float scale;  // times log2(e)
 };
 
+/// Error unless a block may have so much shared memory.
+void check_shared_bytes(const CudaContext& context, int bytes, int head_dim);
+
 void launch_attention_row(const CudaContext& context, const AttentionRows& rows,
                           const AttentionArgs& args);
 void launch_attention_runs(const CudaContext& context, const AttentionRows& rows,
                            const AttentionArgs& args);
+void launch_attention_wgmma(const CudaContext& context, const AttentionRows& rows,
+                            const AttentionArgs& args);
 
 }  // namespace quads::kernels::cuda

@@ -43,7 +43,7 @@ __global__ void __launch_bounds__(kMergeThreads)
 
 void launch_attention_row(const CudaContext& context, const AttentionRows& rows,
                           const AttentionArgs& args) {
-  launch_any_attend<false>(context, rows, args);
+  launch_any_attend<AttendKind::kRow>(context, rows, args);
   if (args.splits == 1) return;
   const int blocks = (args.heads * args.head_dim / 4 + kMergeThreads - 1) / kMergeThreads;
   launch(context, "merging attention", merge_splits, static_cast<int>(args.places.rows) * blocks,

@@ -12,15 +12,24 @@
 namespace quads::kernels::cuda {
 namespace {
 
+constexpr int kHopper = 90;
+constexpr int kMaxWgmmaHeadDim = 128;
+
 int64_t splits_of(int64_t max_context) {
   return (max_context + kAttentionSplit - 1) / kAttentionSplit;
 }
 
 }  // namespace
 
+void check_shared_bytes(const CudaContext& context, int bytes, int head_dim) {
+  require(bytes <= context.shared_bytes,
+          "attention with heads of {}: {} bytes of shared memory a block; the device has {}",
+          head_dim, bytes, context.shared_bytes);
+}
+
 int64_t attention_scratch_bytes(const HeadShape& shape, int64_t rows, int64_t max_context,
                                 AttentionTile tile) {
-  if (tile == AttentionTile::kRuns || max_context <= kAttentionSplit) return 0;
+  if (tile != AttentionTile::kRow || max_context <= kAttentionSplit) return 0;
   return rows * splits_of(max_context) * shape.heads * (shape.head_dim + 2) *
          static_cast<int64_t>(sizeof(float));
 }
@@ -59,6 +68,10 @@ void attention_rows(const CudaContext& context, const AttentionRows& rows, Atten
   args.splits = static_cast<int>(splits);
   args.scale = static_cast<float>(rows.scale * std::numbers::log2e);
   if (tile == AttentionTile::kRow) return launch_attention_row(context, rows, args);
+  if (tile == AttentionTile::kRuns && context.capability == kHopper &&
+      shape.head_dim <= kMaxWgmmaHeadDim) {
+    return launch_attention_wgmma(context, rows, args);
+  }
   launch_attention_runs(context, rows, args);
 }
 

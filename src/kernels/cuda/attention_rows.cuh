@@ -18,20 +18,25 @@ inline constexpr int kTilePages = kAttentionTile / 16;
 inline constexpr int kBoxRows = 32;  // keys and values of a page and head
 inline constexpr int kBoxBytes = kBoxRows * 128;
 
-/// `panels`: of 64 dimensions, the last filled up with zeros; `runs`: AttentionTile::kRuns.
-template <int panels, bool runs>
+enum class AttendKind : uint8_t { kRow, kRuns, kRunsWgmma };
+
+/// `panels`: of 64 dimensions, the last filled up with zeros.
+template <int panels, AttendKind kind>
 struct AttendConfig {
   static constexpr int kPanels = panels;
-  static constexpr bool kRuns = runs;
-  static constexpr int kWarps = runs ? (panels <= 2 ? 8 : 4) : 1;  // that multiply
-  static constexpr int kThreads = (kWarps + 1) * 32;
+  static constexpr bool kRuns = kind != AttendKind::kRow;
+  static constexpr bool kWgmma = kind == AttendKind::kRunsWgmma;
+  static constexpr int kWarps = kRuns ? (panels <= 2 ? 8 : 4) : 1;   // that multiply
+  static constexpr int kThreads = (kWarps + (kWgmma ? 4 : 1)) * 32;  // and copy
   static constexpr int kStageBytes = kTilePages * panels * kBoxBytes;
-  static constexpr int kStages = panels == 1 ? 4 : (runs && panels == 2 ? 3 : 2);
+  static constexpr int kStages = panels == 1 ? 4 : (kRuns && panels == 2 ? 3 : 2);
   static constexpr int kSums = panels * 32;  // of a thread
   // Sums over the splits so far, each thread's own, so that registers hold one split's.
-  static constexpr int kTotalBytes = runs ? kSums * kWarps * 32 * 4 : 0;
+  static constexpr int kTotalBytes = kRuns ? kSums * kWarps * 32 * 4 : 0;
   static constexpr int kSharedBytes = 2048 + kStages * kStageBytes + kTotalBytes;
-  static constexpr int kBlocks = runs ? 1 : 220 * 1024 / kSharedBytes;  // of a multiprocessor
+  static constexpr int kBlocks = kRuns ? 1 : 220 * 1024 / kSharedBytes;  // of a multiprocessor
+  // Of keys, or of values, of a stage where these lie apart: [panel][64 positions].
+  static constexpr int kPanelBytes = kAttentionTile * 128;
 };
 
 template <class C>
@@ -70,11 +75,18 @@ __device__ void stream_tiles(const AttentionArgs& args, const CUtensorMap* kv, W
         const int row = (page * args.kv_heads + unit.kv_head) * kBoxRows;
 #pragma unroll
         for (int panel = 0; panel < C::kPanels; ++panel) {
-          const uint32_t to = ring.at() + (lane * C::kPanels + panel) * kBoxBytes;
-          if constexpr (C::kRuns) {
-            copy_box(to, kv, panel * kBoxColumns, row, ring.full());
-          } else {  // nobody else reads it
-            copy_box(to, kv, panel * kBoxColumns, row, ring.full(), policy);
+          const int column = panel * kBoxColumns;
+          if constexpr (C::kWgmma) {
+            const uint32_t to = ring.at() + panel * C::kPanelBytes + lane * kBoxBytes / 2;
+            copy_box(to, kv, column, row, ring.full());
+            copy_box(to + C::kPanels * C::kPanelBytes, kv, column, row + 16, ring.full());
+          } else {
+            const uint32_t to = ring.at() + (lane * C::kPanels + panel) * kBoxBytes;
+            if constexpr (C::kRuns) {
+              copy_box(to, kv, column, row, ring.full());
+            } else {  // nobody else reads it
+              copy_box(to, kv, column, row, ring.full(), policy);
+            }
           }
         }
       }
@@ -140,9 +152,21 @@ struct Slots {
   /// One tile: scores, their softmax, and its product with the values. What lies behind position
   /// `last` may be anything.
   __device__ __forceinline__ void multiply(uint32_t stage, int tile, int last, float scale) {
+    float s[8][4] = {};
+    uint32_t p[8][2];
+    add_scores(stage, s);
+    soften(tile, scale, s, p);
+    const int used = last - tile * kAttentionTile + 1;
+    if (used < kAttentionTile) {
+      add_values<true>(stage, p, used);
+    } else {
+      add_values<false>(stage, p, used);
+    }
+  }
+
+  __device__ __forceinline__ void add_scores(uint32_t stage, float (&s)[8][4]) const {
     const int lane = threadIdx.x & 31;
     const uint32_t row = lane & 7;
-    float s[8][4] = {};
     // Matrix l / 8 of lane l: four chunks of 8 dimensions of 8 keys.
     const uint32_t keys = stage + row * 128;
     const uint32_t key_chunk = ((lane >> 3) ^ row) << 4;
@@ -157,6 +181,12 @@ struct Slots {
         mma_16x8x16(s[j], q[half * 2 + 1], k[2], k[3]);
       }
     }
+  }
+
+  /// Scores of a tile to probabilities, and all sums to their new scale.
+  __device__ __forceinline__ void soften(int tile, float scale, float (&s)[8][4],
+                                         uint32_t (&p)[8][2]) {
+    const int lane = threadIdx.x & 31;
     if (tile * kAttentionTile + kAttentionTile - 1 > lowest) {
       const int first = tile * kAttentionTile + (lane & 3) * 2;
 #pragma unroll
@@ -167,7 +197,6 @@ struct Slots {
         }
       }
     }
-    uint32_t p[8][2];
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
       float largest = lowest_float();
@@ -196,12 +225,6 @@ struct Slots {
         o[d][2 * i] *= keep;
         o[d][2 * i + 1] *= keep;
       }
-    }
-    const int used = last - tile * kAttentionTile + 1;
-    if (used < kAttentionTile) {
-      add_values<true>(stage, p, used);
-    } else {
-      add_values<false>(stage, p, used);
     }
   }
 
@@ -289,13 +312,18 @@ struct Slots {
   }
 };
 
-template <int panels, bool runs>
-__global__ void __launch_bounds__(AttendConfig<panels, runs>::kThreads,
-                                  AttendConfig<panels, runs>::kBlocks)
+/// One tile by a warpgroup, in attention_wgmma.cu.
+template <class C>
+__device__ __forceinline__ void multiply_wgmma(Slots<C>& slots, const AttentionArgs& args,
+                                               const AttentionUnit& unit, uint32_t stage, int tile);
+
+template <int panels, AttendKind kind>
+__global__ void __launch_bounds__(AttendConfig<panels, kind>::kThreads,
+                                  AttendConfig<panels, kind>::kBlocks)
     attend(const __grid_constant__ CUtensorMap kv, const __grid_constant__ AttentionArgs args,
            int tile_rows) {
-  using C = AttendConfig<panels, runs>;
-  using Walk = std::conditional_t<runs, RunWalk, RowWalk>;
+  using C = AttendConfig<panels, kind>;
+  using Walk = std::conditional_t<C::kRuns, RunWalk, RowWalk>;
   extern __shared__ uint8_t shared[];
   AttendRing<C> ring;
   ring.barriers = shared_address(shared);
@@ -313,10 +341,12 @@ __global__ void __launch_bounds__(AttendConfig<panels, runs>::kThreads,
   wait_for_previous_kernel();
   let_next_kernel_start();
   Walk walk(args, tile_rows);
-  if (warp == C::kWarps) {
-    stream_tiles<C>(args, &kv, walk, ring);
+  if (warp >= C::kWarps) {
+    if constexpr (C::kWgmma) asm volatile("setmaxnreg.dec.sync.aligned.u32 24;");
+    if (warp == C::kWarps) stream_tiles<C>(args, &kv, walk, ring);
     return;
   }
+  if constexpr (C::kWgmma) asm volatile("setmaxnreg.inc.sync.aligned.u32 240;");
   auto* totals =
       reinterpret_cast<float*>(shared + (ring.ring - ring.barriers) + C::kStages * C::kStageBytes) +
       threadIdx.x;
@@ -328,7 +358,9 @@ __global__ void __launch_bounds__(AttendConfig<panels, runs>::kThreads,
     for (int tile = unit.tile; tile < unit.tiles_end; ++tile, ring.advance()) {
       const bool last = tile == unit.tiles_end - 1;
       barrier_wait(ring.full(), ring.parity);
-      if (tile * kAttentionTile <= slots.highest) {
+      if constexpr (C::kWgmma) {
+        multiply_wgmma(slots, args, unit, ring.at(), tile);
+      } else if (tile * kAttentionTile <= slots.highest) {
         slots.multiply(ring.at(), tile, unit.last, args.scale);
       }
       __syncwarp();
@@ -336,7 +368,7 @@ __global__ void __launch_bounds__(AttendConfig<panels, runs>::kThreads,
       if (!last && tile % kSplitTiles != kSplitTiles - 1) continue;
 
       slots.finish_split();
-      if constexpr (!runs) {
+      if constexpr (!C::kRuns) {
         if (args.splits == 1 || unit.last < kAttentionSplit) {
           slots.store_out(args);
         } else {
@@ -370,28 +402,33 @@ __global__ void __launch_bounds__(AttendConfig<panels, runs>::kThreads,
   }
 }
 
-template <bool runs, int panels>
+template <AttendKind kind, int panels>
 void launch_attend(const CudaContext& context, const AttentionRows& rows,
                    const AttentionArgs& args) {
-  using C = AttendConfig<panels, runs>;
-  const CUtensorMap kv =
-      tensor_map(rows.kv, rows.pages * args.kv_heads * kBoxRows, args.head_dim, kBoxRows);
+  using C = AttendConfig<panels, kind>;
+  const CUtensorMap kv = tensor_map(rows.kv, rows.pages * args.kv_heads * kBoxRows, args.head_dim,
+                                    C::kWgmma ? kBoxRows / 2 : kBoxRows);
   const int tile_rows = C::kWarps * 16 / args.group;
-  const int64_t units = runs ? (args.places.rows + tile_rows - 1) / tile_rows * args.kv_heads
-                             : std::min(args.places.rows * args.kv_heads * args.splits,
-                                        int64_t{context.multiprocessors} * C::kBlocks);
-  launch(context, "attention", attend<panels, runs>, static_cast<int>(units), C::kThreads,
+  const int64_t units = C::kRuns ? (args.places.rows + tile_rows - 1) / tile_rows * args.kv_heads
+                                 : std::min(args.places.rows * args.kv_heads * args.splits,
+                                            int64_t{context.multiprocessors} * C::kBlocks);
+  check_shared_bytes(context, C::kSharedBytes, args.head_dim);
+  launch(context, "attention", attend<panels, kind>, static_cast<int>(units), C::kThreads,
          C::kSharedBytes, kv, args, tile_rows);
 }
 
-template <bool runs>
+template <AttendKind kind>
 void launch_any_attend(const CudaContext& context, const AttentionRows& rows,
                        const AttentionArgs& args) {
   const int panels = (args.head_dim + kBoxColumns - 1) / kBoxColumns;
-  if (panels == 1) return launch_attend<runs, 1>(context, rows, args);
-  if (panels == 2) return launch_attend<runs, 2>(context, rows, args);
-  if (panels == 3) return launch_attend<runs, 3>(context, rows, args);
-  launch_attend<runs, 4>(context, rows, args);
+  if (panels == 1) return launch_attend<kind, 1>(context, rows, args);
+  if constexpr (kind == AttendKind::kRunsWgmma) {
+    launch_attend<kind, 2>(context, rows, args);
+  } else {
+    if (panels == 2) return launch_attend<kind, 2>(context, rows, args);
+    if (panels == 3) return launch_attend<kind, 3>(context, rows, args);
+    launch_attend<kind, 4>(context, rows, args);
+  }
 }
 
 }  // namespace quads::kernels::cuda

@@ -19,15 +19,16 @@ inline constexpr int64_t kAttentionSplit = 512;  // positions
 
 /// How rows are tiled. The result is the same; which is faster depends on the rows.
 enum class AttentionTile : uint8_t {
-  kRow,   // a row and a split at a time: decoding
-  kRuns,  // consecutive positions of a sequence in consecutive rows share their keys: prefill,
-          // scoring, training. Correct for any rows
+  kRow,      // a row and a split at a time: decoding
+  kRuns,     // rows of a sequence beside each other share their keys: prefill, scoring, training.
+             // Correct for any rows
+  kRunsMma,  // the same as it runs on chips other than Hopper and for heads beyond 128
 };
 
 /// Device pointers, 16-byte aligned. Keys and values of positions 0..positions[r] of a row's
-/// sequence are in the pages. What lies in other positions has no influence, except that with kRuns
-/// a value that is not finite, at a position of a row of this call, may reach rows of the same
-/// sequence less than 64 positions before it.
+/// sequence are in the pages. What lies in other positions has no influence, except that by kRuns a
+/// value that is not finite, at the position of a row of this call, may reach other rows of its
+/// sequence in this call.
 struct AttentionRows {
   HeadShape shape;
   RowPlaces places;
@@ -40,7 +41,7 @@ struct AttentionRows {
   Bf16* out = nullptr;       // [rows, q_width]; rows that are left out stay
 };
 
-/// Bytes of scratch; 0 for kRuns and for max_context <= kAttentionSplit.
+/// Bytes of scratch; 0 but for kRow with max_context > kAttentionSplit.
 int64_t attention_scratch_bytes(const HeadShape& shape, int64_t rows, int64_t max_context,
                                 AttentionTile tile);
 

@@ -5,7 +5,7 @@ namespace quads::kernels::cuda {
 
 void launch_attention_runs(const CudaContext& context, const AttentionRows& rows,
                            const AttentionArgs& args) {
-  launch_any_attend<true>(context, rows, args);
+  launch_any_attend<AttendKind::kRuns>(context, rows, args);
 }
 
 }  // namespace quads::kernels::cuda

@@ -3,15 +3,13 @@
 // over the parts.
 #include <algorithm>
 
-#include "kernels/cuda/dense_store.cuh"
+#include "kernels/cuda/dense_parts.cuh"
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/tensor_map.h"
-#include "kernels/cuda/tma.cuh"
 
 namespace quads::kernels::cuda {
 namespace {
 
-constexpr int kParts = 4;
 constexpr int kWarps = 4;  // that multiply; one more copies
 constexpr int kThreads = (kWarps + 1) * 32;
 
@@ -19,23 +17,21 @@ constexpr int kThreads = (kWarps + 1) * 32;
 template <int m_tiles, int n_tiles>
 struct ClusterConfig {
   static constexpr int kRows = 16 * m_tiles;
-  static constexpr int kWarpColumns = n_tiles * 8;
-  static constexpr int kColumns = kWarps * kWarpColumns;
+  static constexpr int kColumns = kWarps * n_tiles * 8;
   static constexpr int kWeightBytes = kColumns * 128;  // of a stage of 64 k
   static constexpr int kStageBytes = kWeightBytes + kRows * 128;
-  // Sums that the blocks of the cluster send: [part][row][a warp's columns].
-  static constexpr int kSumBytes = kParts * kRows * kWarpColumns * 4;
+  using Sums = PartSums<kRows, kColumns>;
   // Two blocks share a multiprocessor, so that one copies while the other starts or ends.
   static constexpr int kBlocks = m_tiles == 4 ? 1 : 2;
   static constexpr int kMaxStages = 16;
-  static constexpr int kStages =
-      std::min(kMaxStages, ((kBlocks == 1 ? 220 : 110) * 1024 - kSumBytes) / kStageBytes);
-  static constexpr int kSharedBytes = 2048 + kStages * kStageBytes + kSumBytes;
+  static constexpr int kMaxBytes = (kBlocks == 1 ? 222 : 112) * 1024;
+  static constexpr int kFixedBytes = 2048 + Sums::kBytes;  // barriers and the ring's alignment
 };
 
 template <class C>
 __device__ void stream_part(const CUtensorMap* weight, const CUtensorMap* x, int row, int column,
-                            int first_stage, int stages, uint32_t ring, uint32_t barriers) {
+                            int first_stage, int stages, uint32_t ring, int ring_stages,
+                            uint32_t barriers) {
   const uint64_t policy = evict_first_policy();
   const auto copy_weight = [&](int stage, int slot) {
     barrier_expect(barriers + slot * 8, C::kStageBytes);
@@ -46,13 +42,13 @@ __device__ void stream_part(const CUtensorMap* weight, const CUtensorMap* x, int
     copy_box(ring + slot * C::kStageBytes + C::kWeightBytes, x, (first_stage + stage) * kBoxColumns,
              row, barriers + slot * 8);
   };
-  const int filled = min(stages, C::kStages);
+  const int filled = min(stages, ring_stages);
   for (int stage = 0; stage < filled; ++stage) copy_weight(stage, stage);
   wait_for_previous_kernel();  // the weight is older
   for (int stage = 0; stage < filled; ++stage) copy_x(stage, stage);
   for (int stage = filled; stage < stages; ++stage) {
-    const int slot = stage % C::kStages;
-    barrier_wait(barriers + (C::kStages + slot) * 8, (stage / C::kStages & 1) ^ 1);
+    const int slot = stage % ring_stages;
+    barrier_wait(barriers + (C::kMaxStages + slot) * 8, (stage / ring_stages & 1) ^ 1);
     copy_weight(stage, slot);
     copy_x(stage, slot);
   }
@@ -98,12 +94,11 @@ __global__ void __cluster_dims__(kParts, 1, 1)
     __launch_bounds__(kThreads, ClusterConfig<m_tiles, n_tiles>::kBlocks)
         dense_cluster(const __grid_constant__ CUtensorMap weight,
                       const __grid_constant__ CUtensorMap x, const __grid_constant__ DenseArgs args,
-                      int row_tiles) {
+                      int row_tiles, int ring_stages) {
   using C = ClusterConfig<m_tiles, n_tiles>;
   extern __shared__ uint8_t shared[];
   const uint32_t barriers = shared_address(shared);
   const uint32_t ring = (barriers + 1024 + 1023) & ~1023U;
-  const uint32_t received = ring + C::kStages * C::kStageBytes;
   const int lane = threadIdx.x & 31;
   const int warp = __shfl_sync(~0U, threadIdx.x >> 5, 0);
   const int part = static_cast<int>(cluster_rank());
@@ -111,18 +106,17 @@ __global__ void __cluster_dims__(kParts, 1, 1)
   const int tile = static_cast<int>(blockIdx.x) / kParts;
   const int row = tile % row_tiles * C::kRows;
   const int column = tile / row_tiles * C::kColumns;
-  const int first_stage = part * args.part_stages;
-  const int stages = max(0, min(args.part_stages, args.stages - first_stage));
-  const int parts = min(kParts, (args.stages + args.part_stages - 1) / args.part_stages);
+  const PartStages stages(args, part);
+  const typename C::Sums sums_of_parts{ring + ring_stages * C::kStageBytes};
 
   if (threadIdx.x == kWarps * 32) {
     prefetch_map(&weight);
     prefetch_map(&x);
   }
   if (threadIdx.x == 0) {
-    for (int i = 0; i < C::kStages; ++i) {
+    for (int i = 0; i < C::kMaxStages; ++i) {
       barrier_init(barriers + 8 * i, 1);
-      barrier_init(barriers + 8 * (C::kStages + i), kWarps);
+      barrier_init(barriers + 8 * (C::kMaxStages + i), kWarps);
     }
     barrier_init_fence();
   }
@@ -130,7 +124,8 @@ __global__ void __cluster_dims__(kParts, 1, 1)
   cluster_arrive();
   if (warp == kWarps) {
     if (lane == 0) {
-      stream_part<C>(&weight, &x, row, column, first_stage, stages, ring, barriers);
+      stream_part<C>(&weight, &x, row, column, stages.first, stages.count, ring, ring_stages,
+                     barriers);
     }
     __syncwarp();
     cluster_wait();
@@ -138,25 +133,24 @@ __global__ void __cluster_dims__(kParts, 1, 1)
     wait_for_previous_kernel();
     let_next_kernel_start();
     float sums[m_tiles][n_tiles][4] = {};
-    for (int stage = 0; stage < stages; ++stage) {
-      const int slot = stage % C::kStages;
-      barrier_wait(barriers + slot * 8, stage / C::kStages & 1);
+    for (int stage = 0; stage < stages.count; ++stage) {
+      const int slot = stage % ring_stages;
+      barrier_wait(barriers + slot * 8, stage / ring_stages & 1);
       multiply_stage<C>(ring + slot * C::kStageBytes, warp, lane, sums);
       __syncwarp();
-      if (lane == 0) barrier_arrive(barriers + (C::kStages + slot) * 8);
+      if (lane == 0) barrier_arrive(barriers + (C::kMaxStages + slot) * 8);
     }
     __syncwarp();
     cluster_wait();  // all blocks of the cluster are there
-    // Warp w's columns are block w's to add.
-    const uint32_t to = address_in_block(
-        received + ((part * C::kRows + (lane >> 2)) * C::kWarpColumns + (lane & 3) * 2) * 4, warp);
+    const int r = lane >> 2;
+    const int c = warp * n_tiles * 8 + (lane & 3) * 2;
 #pragma unroll
     for (int m = 0; m < m_tiles; ++m) {
 #pragma unroll
       for (int n = 0; n < n_tiles; ++n) {
-        const uint32_t at = to + (m * 16 * C::kWarpColumns + n * 8) * 4;
-        store_cluster_8(at, sums[m][n][0], sums[m][n][1]);
-        store_cluster_8(at + 8 * C::kWarpColumns * 4, sums[m][n][2], sums[m][n][3]);
+        const float* d = sums[m][n];
+        sums_of_parts.send(part, m * 16 + r, c + n * 8, d[0], d[1]);
+        sums_of_parts.send(part, m * 16 + r + 8, c + n * 8, d[2], d[3]);
       }
     }
   }
@@ -164,23 +158,9 @@ __global__ void __cluster_dims__(kParts, 1, 1)
   cluster_arrive();
   cluster_wait();
   if (warp == kWarps) return;
-  const int rows = dense_rows(args);
-  constexpr int kQuads = C::kWarpColumns / 4;
-  for (int i = threadIdx.x; i < C::kRows * kQuads; i += kWarps * 32) {
-    const int r = i / kQuads;
-    if (row + r >= rows) break;
-    const auto* sums = reinterpret_cast<const float4*>(shared + (received - barriers)) + i;
-    float4 sum = *sums;
-    for (int p = 1; p < parts; ++p) {
-      const float4 more = sums[p * C::kRows * kQuads];
-      sum.x = sum.x + more.x;
-      sum.y = sum.y + more.y;
-      sum.z = sum.z + more.z;
-      sum.w = sum.w + more.w;
-    }
-    const float y[4] = {sum.x, sum.y, sum.z, sum.w};
-    store_dense<4>(args, row + r, column + part * C::kWarpColumns + i % kQuads * 4, y);
-  }
+  sums_of_parts.add(args,
+                    reinterpret_cast<const float*>(shared + (sums_of_parts.address - barriers)),
+                    part, stages.parts, row, column, kWarps * 32);
 }
 
 template <int m_tiles, int n_tiles>
@@ -190,8 +170,11 @@ void run(const CudaContext& context, const DenseGemm& gemm, const DenseArgs& arg
   const CUtensorMap x = tensor_map(gemm.x, gemm.rows, gemm.k, C::kRows);
   const int row_tiles = (args.rows + C::kRows - 1) / C::kRows;
   const int tiles = row_tiles * ((args.n + C::kColumns - 1) / C::kColumns);
-  launch(context, "dense product", dense_cluster<m_tiles, n_tiles>, tiles * kParts, kThreads,
-         C::kSharedBytes, weight, x, args, row_tiles);
+  const int room = std::min(C::kMaxBytes, context.shared_bytes) - C::kFixedBytes;
+  const int stages = std::clamp(room / C::kStageBytes, 1, C::kMaxStages);
+  const int bytes = C::kFixedBytes + stages * C::kStageBytes;
+  launch(context, "dense product", dense_cluster<m_tiles, n_tiles>, tiles * kParts, kThreads, bytes,
+         weight, x, args, row_tiles, stages);
 }
 
 template <int m_tiles>

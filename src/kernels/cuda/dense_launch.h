@@ -22,5 +22,7 @@ void launch_dense_cluster(const CudaContext& context, const DenseGemm& gemm, con
                           int tile_rows);
 void launch_dense_wgmma(const CudaContext& context, const DenseGemm& gemm, const DenseArgs& args,
                         int tile_rows, int tile_n);
+void launch_dense_wgmma_split(const CudaContext& context, const DenseGemm& gemm,
+                              const DenseArgs& args);
 
 }  // namespace quads::kernels::cuda

@@ -4,17 +4,15 @@
 #include <algorithm>
 
 #include "kernels/cuda/dense_store.cuh"
+#include "kernels/cuda/dense_wgmma.cuh"
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/tensor_map.h"
-#include "kernels/cuda/tma.cuh"
-#include "kernels/cuda/wgmma_shared.cuh"
 
 namespace quads::kernels::cuda {
 namespace {
 
-constexpr int kRows = 128;
-constexpr int kWarpgroups = 2;
-constexpr int kThreads = (kWarpgroups + 1) * 128;
+constexpr int kRows = kWgmmaRows;
+constexpr int kThreads = kWgmmaThreads;
 
 // Sums on their way to y: a warp's 16 rows of 32 columns, so that it writes whole lines; the stride
 // spreads them over the banks.
@@ -25,7 +23,6 @@ constexpr int kStoreBytes = kWarpgroups * 4 * 16 * kStoreStride * 4;
 /// `columns`: rows of the weight; `blocks`: of a cluster, 1 or 2.
 template <int columns, int blocks>
 struct WgmmaConfig {
-  static constexpr int kXBytes = kRows * 128;  // of a stage of 64 k
   static constexpr int kStageBytes = kXBytes + columns * 128;
   static constexpr int kStages = std::min(8, 204 * 1024 / kStageBytes);
   static constexpr int kSharedBytes = 2048 + kStages * kStageBytes + kStoreBytes;
@@ -43,19 +40,6 @@ struct TileOrder {
     const int in_band = tile - band * kBand * n_tiles;
     *n_tile = in_band / height;
     *row_tile = band * kBand + in_band % height;
-  }
-};
-
-/// A place in the ring.
-template <class C>
-struct RingPlace {
-  int slot = 0;
-  uint32_t parity = 0;
-  __device__ __forceinline__ void advance() {
-    if (++slot == C::kStages) {
-      slot = 0;
-      parity ^= 1;
-    }
   }
 };
 
@@ -82,46 +66,6 @@ __device__ __forceinline__ void store_block(const DenseArgs& args, int rows, int
     store_dense<4>(args, row + r, column + (lane & 7) * 4, values);
   }
 }
-
-/// A consumer warp's place in the ring; a stage is released when the next one is on its way.
-template <class C, int columns, int blocks>
-struct Multiplier {
-  uint32_t ring, barriers;
-  int lane, warpgroup;
-  RingPlace<C> place;
-  int last_slot = 0;
-
-  __device__ __forceinline__ void release() const {
-    const uint32_t empty = barriers + (C::kStages + last_slot) * 8;
-    __syncwarp();
-    if constexpr (blocks == 1) {
-      if (lane == 0) barrier_arrive(empty);
-    } else {
-      if (lane < blocks) barrier_arrive_in_block(empty, lane);
-    }
-  }
-  /// Starts a stage's products and waits for those of the stage before; `first` of a part of K.
-  __device__ __forceinline__ void start(float* sums, bool first) {
-    barrier_wait(barriers + place.slot * 8, place.parity);
-    const uint32_t at = ring + place.slot * C::kStageBytes;
-    const uint64_t a = box_descriptor(at + warpgroup * 64 * 128);
-    const uint64_t b = box_descriptor(at + C::kXBytes);
-    wgmma_fence();
-#pragma unroll
-    for (int step = 0; step < 4; ++step) {
-      wgmma_shared<columns>(sums, a + step * 2, b + step * 2, !first || step > 0);
-    }
-    wgmma_commit();
-    wgmma_wait_but_one();
-    if (!first) release();
-    last_slot = place.slot;
-    place.advance();
-  }
-  __device__ __forceinline__ void finish() const {
-    wgmma_wait_all();
-    release();
-  }
-};
 
 template <int columns, int blocks>
 __global__ void __cluster_dims__(blocks, 1, 1) __launch_bounds__(kThreads, 1)
@@ -159,7 +103,7 @@ __global__ void __cluster_dims__(blocks, 1, 1) __launch_bounds__(kThreads, 1)
     if (warp == kWarpgroups * 4 && lane == 0) {
       constexpr int kShare = columns / blocks;
       const int rank = blocks == 1 ? 0 : static_cast<int>(cluster_rank());
-      RingPlace<C> place;
+      RingPlace<C::kStages> place;
       for (int tile = blockIdx.x; tile < order.tiles(); tile += gridDim.x) {
         int row_tile, n_tile;
         order.find(tile, &row_tile, &n_tile);
@@ -170,9 +114,9 @@ __global__ void __cluster_dims__(blocks, 1, 1) __launch_bounds__(kThreads, 1)
           barrier_expect(full, C::kStageBytes);
           copy_box(to, &x, stage * kBoxColumns, row_tile * kRows, full);
           if constexpr (blocks == 1) {
-            copy_box(to + C::kXBytes, &weight, stage * kBoxColumns, n_tile * columns, full);
+            copy_box(to + kXBytes, &weight, stage * kBoxColumns, n_tile * columns, full);
           } else {
-            copy_box_to_all(to + C::kXBytes + rank * kShare * 128, &weight, stage * kBoxColumns,
+            copy_box_to_all(to + kXBytes + rank * kShare * 128, &weight, stage * kBoxColumns,
                             n_tile * columns + rank * kShare, full, (1 << blocks) - 1);
           }
         }
@@ -183,7 +127,7 @@ __global__ void __cluster_dims__(blocks, 1, 1) __launch_bounds__(kThreads, 1)
     auto* buffer =
         reinterpret_cast<float*>(shared + (ring - barriers) + C::kStages * C::kStageBytes) +
         warp * 16 * kStoreStride;
-    Multiplier<C, columns, blocks> multiplier{ring, barriers, lane, warp / 4, {}, 0};
+    Multiplier<columns, C::kStages, blocks> multiplier{ring, barriers, lane, warp / 4, {}, 0};
     float total[columns / 2];
     float sums[columns / 2];
     int row = rows;  // of the tile whose total is still to be stored: none

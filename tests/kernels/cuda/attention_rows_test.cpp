@@ -14,8 +14,12 @@
 namespace quads::kernels::cuda {
 namespace {
 
-constexpr AttentionTile kTiles[] = {AttentionTile::kRow, AttentionTile::kRuns};
-const char* name(AttentionTile tile) { return tile == AttentionTile::kRow ? "row" : "runs"; }
+constexpr AttentionTile kTiles[] = {AttentionTile::kRow, AttentionTile::kRuns,
+                                    AttentionTile::kRunsMma};
+const char* name(AttentionTile tile) {
+  if (tile == AttentionTile::kRow) return "row";
+  return tile == AttentionTile::kRuns ? "runs" : "runs by mma.sync";
+}
 
 std::vector<Bf16> query_of(const HeadShape& shape, int32_t sequence, int32_t position) {
   return hashed_values(shape.q_width(), 5000 + sequence, position);
@@ -164,10 +168,12 @@ TEST(AttentionRows, DecodingPrefillChunksAndPackedSequencesGiveTheSameBits) {
     KvProblem problem(shape, lengths, 1);
     KvProblem elsewhere(shape, lengths, 7);
     const Rows all = all_rows(problem);
-    const std::vector<uint16_t> packed = attend(problem, all, AttentionTile::kRuns);
+    const std::vector<uint16_t> packed = attend(problem, all, AttentionTile::kRunsMma);
     EXPECT_EQ(std::count(packed.begin(), packed.end(), kNanBf16), 0);
-    EXPECT_EQ(differing_rows(shape, all, attend(problem, all, AttentionTile::kRow), all, packed), 0)
-        << "row by row";
+    for (const AttentionTile tile : {AttentionTile::kRow, AttentionTile::kRuns}) {
+      EXPECT_EQ(differing_rows(shape, all, attend(problem, all, tile), all, packed), 0)
+          << name(tile);
+    }
     EXPECT_EQ(differing_rows(shape, all, attend(elsewhere, all, AttentionTile::kRow), all, packed),
               0)
         << "pages elsewhere";

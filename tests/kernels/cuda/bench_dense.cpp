@@ -9,8 +9,8 @@
 
 #include "kernels/cuda/attention_rows.h"
 #include "kernels/cuda/bench.h"
-#include "kernels/cuda/dense_gemm.h"
 #include "kernels/cuda/bench_timing.h"
+#include "kernels/cuda/dense_gemm.h"
 #include "kernels/cuda/kv_problem.h"
 #include "kernels/cuda/qkv_rows.h"
 #include "kernels/cuda/test_values.h"
@@ -43,7 +43,8 @@ constexpr DenseShape kDenseShapes[] = {{"qkv", 5120, 2048, false, false, 16384},
                                        {"router", 128, 2048, false, false, 16384},
                                        {"head", 151936, 2048, false, false, 1024},
                                        {"square", 8192, 8192, false, true, 8192}};
-constexpr int64_t kDenseRows[] = {1, 8, 16, 32, 64, 128, 256, 512, 1024, 4096, 8192, 16384};
+constexpr int64_t kDenseRows[] = {1,   8,   16,  32,   64,   96,   128,  192,
+                                  256, 384, 512, 1024, 2048, 4096, 16384};
 
 void bench_dense(const DenseShape& shape, double bandwidth) {
   constexpr int64_t kPool = int64_t{160} << 20;  // numbers: several times the L2 cache
@@ -83,9 +84,13 @@ void bench_dense(const DenseShape& shape, double bandwidth) {
     const char* comma = "";
     for (const DenseTile tile : kDenseTiles) {
       if (!tile_fits(here, tile)) continue;
-      if (tile < DenseTile::kCluster64 && rows > 64) continue;
-      if (tile == DenseTile::kCluster64 && rows > 512) continue;
-      if (tile > DenseTile::kCluster64 && rows < 8) continue;
+      // What is far from its range is left out.
+      const int64_t most = tile == DenseTile::kCluster16    ? 32
+                           : tile == DenseTile::kCluster32  ? 64
+                           : tile == DenseTile::kCluster64  ? 256
+                           : tile < DenseTile::kWgmma128x64 ? 1024
+                                                            : shape.max_rows;
+      if (rows > most || (tile > DenseTile::kCluster64 && rows < 32)) continue;
       const auto product = [&](const CudaContext& context, int i) {
         dense_gemm(context, gemm(i), tile);
       };
@@ -103,17 +108,21 @@ struct AttentionCase {
   AttentionTile tile;
   int64_t sequences, context, rows;  // rows: of a sequence, its last ones
 };
-constexpr AttentionCase kAttentionCases[] = {{"decode", AttentionTile::kRow, 1, 512, 1},
-                                             {"decode", AttentionTile::kRow, 1, 4096, 1},
-                                             {"decode", AttentionTile::kRow, 8, 4096, 1},
-                                             {"decode", AttentionTile::kRow, 64, 512, 1},
-                                             {"decode", AttentionTile::kRow, 64, 4096, 1},
-                                             {"decode", AttentionTile::kRow, 256, 512, 1},
-                                             {"decode", AttentionTile::kRow, 256, 4096, 1},
-                                             {"prefill", AttentionTile::kRuns, 1, 4096, 4096},
-                                             {"prefill", AttentionTile::kRuns, 16, 1024, 1024},
-                                             {"chunk", AttentionTile::kRuns, 1, 4096, 512},
-                                             {"packed", AttentionTile::kRuns, 256, 64, 64}};
+constexpr AttentionCase kAttentionCases[] = {
+    {"decode", AttentionTile::kRow, 1, 512, 1},
+    {"decode", AttentionTile::kRow, 1, 4096, 1},
+    {"decode", AttentionTile::kRow, 8, 4096, 1},
+    {"decode", AttentionTile::kRow, 64, 512, 1},
+    {"decode", AttentionTile::kRow, 64, 4096, 1},
+    {"decode", AttentionTile::kRow, 256, 512, 1},
+    {"decode", AttentionTile::kRow, 256, 4096, 1},
+    {"prefill", AttentionTile::kRuns, 1, 4096, 4096},
+    {"prefill", AttentionTile::kRuns, 16, 1024, 1024},
+    {"chunk", AttentionTile::kRuns, 1, 4096, 512},
+    {"packed", AttentionTile::kRuns, 256, 64, 64},
+    {"prefill, mma.sync", AttentionTile::kRunsMma, 1, 4096, 4096},
+    {"prefill, mma.sync", AttentionTile::kRunsMma, 16, 1024, 1024},
+    {"packed, mma.sync", AttentionTile::kRunsMma, 256, 64, 64}};
 
 void bench_attention(const AttentionCase& c, double bandwidth, bool last) {
   const HeadShape shape = {32, 4, 128};
