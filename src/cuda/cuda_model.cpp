@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "cuda/memory_plan.h"
 #include "kernels/cuda/grouped_gemm.h"
 #include "kernels/cuda/kv_pages.h"
 #include "kernels/cuda/quantize_rows.h"
@@ -13,8 +14,6 @@
 namespace quads::cuda {
 
 using kernels::cuda::max_weight_bits;
-
-namespace {
 
 WeightFormat device_format(Format format) {
   switch (format) {
@@ -27,6 +26,8 @@ WeightFormat device_format(Format format) {
   }
   return WeightFormat::kBf16;
 }
+
+namespace {
 
 size_t site_index(int64_t layer, Site site) {
   return static_cast<size_t>(layer * kSites + static_cast<int64_t>(site));
@@ -43,6 +44,9 @@ CudaModel::CudaModel(cudaStream_t stream, const ParameterSource& source, const P
       max_positions_(max_positions),
       plain_offset_(layout_.parameters.size(), -1) {
   require_supported();
+  MemoryPlan plan;
+  plan.add("weights", model_bytes(layout_, sites_));
+  plan.require_fits(free_bytes());
   const ModelConfig& c = config();
   std::vector<bool> of_expert(layout_.parameters.size());
   for (const ParameterLayout::Layer& layer : layout_.layers) {
@@ -260,12 +264,15 @@ void CudaModel::refresh(const RacMasks& masks) {
 }
 
 void CudaModel::require_finite(const std::vector<uint32_t>& amax_bits) const {
+  // Looking for a bad value reads the whole parameter: only where there is one.
   const auto check = [&](int64_t parameter, uint32_t bits, WeightFormat format) {
-    require(bits <= max_weight_bits(WeightFormat::kBf16), "{} is not finite",
-            source_.find_bad(parameter, max_weight_bits(WeightFormat::kBf16)));
-    require(bits <= max_weight_bits(format), "{} is too large to be quantised: amax {}",
-            source_.find_bad(parameter, max_weight_bits(format)),
-            to_float(Bf16{static_cast<uint16_t>(bits)}));
+    constexpr uint32_t kFinite = max_weight_bits(WeightFormat::kBf16);
+    if (bits > kFinite) fail("{} is not finite", source_.find_bad(parameter, kFinite));
+    if (bits > max_weight_bits(format)) {
+      fail("{} is too large to be quantised: amax {}",
+           source_.find_bad(parameter, max_weight_bits(format)),
+           to_float(Bf16{static_cast<uint16_t>(bits)}));
+    }
   };
   size_t next = 0;
   for (const int64_t index : plain_parameters_) {

@@ -16,6 +16,8 @@ namespace quads::cuda {
 using kernels::cuda::CudaContext;
 using kernels::cuda::WeightFormat;
 
+WeightFormat device_format(Format format);
+
 /// Quantised or plain matrices of one shape for the grouped product: a layer's experts, or the one
 /// of a dense layer.
 struct DeviceExperts {

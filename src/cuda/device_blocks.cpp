@@ -78,8 +78,8 @@ void DeviceBlocks::embed(const CudaContext& context, const DeviceRows& rows, flo
                           .x = x});
 }
 
-void DeviceBlocks::attention(const CudaContext& context, int64_t index, const DeviceRows& rows,
-                             Bf16* kv, int64_t pages, const float* x, float* y) {
+void DeviceBlocks::attention_inputs(const CudaContext& context, int64_t index,
+                                    const DeviceRows& rows, Bf16* kv, const float* x) {
   const ModelConfig& c = model_.config();
   const DeviceLayer& layer = model_.layer(index);
   const int64_t n = rows.places.rows;
@@ -108,10 +108,18 @@ void DeviceBlocks::attention(const CudaContext& context, int64_t index, const De
                         .sin = model_.sin(),
                         .q = q_.data(),
                         .kv = kv});
+}
+
+float DeviceBlocks::attention_scale() const {
+  return 1.0F / std::sqrt(static_cast<float>(shape_.head_dim));
+}
+
+void DeviceBlocks::attend(const CudaContext& context, const DeviceRows& rows, const Bf16* kv,
+                          int64_t pages) {
   k::attention_rows(context,
                     {.shape = shape_,
                      .places = rows.places,
-                     .scale = 1.0F / std::sqrt(static_cast<float>(c.head_dim)),
+                     .scale = attention_scale(),
                      .max_context = rows.max_context,
                      .q = q_.data(),
                      .kv = kv,
@@ -119,12 +127,18 @@ void DeviceBlocks::attention(const CudaContext& context, int64_t index, const De
                      .scratch = attention_scratch_.data(),
                      .out = attended_.data()},
                     rows.tile);
+}
+
+void DeviceBlocks::attention(const CudaContext& context, int64_t index, const DeviceRows& rows,
+                             Bf16* kv, int64_t pages, const float* x, float* y) {
+  attention_inputs(context, index, rows, kv, x);
+  attend(context, rows, kv, pages);
   k::dense_gemm(context, {.x = attended_.data(),
-                          .weight = layer.out,
+                          .weight = model_.layer(index).out,
                           .residual = x,
                           .y = y,
-                          .rows = n,
-                          .n = c.hidden_size,
+                          .rows = rows.places.rows,
+                          .n = model_.config().hidden_size,
                           .k = shape_.q_width()});
 }
 
@@ -144,8 +158,25 @@ void DeviceBlocks::experts(const CudaContext& context, const DeviceExperts& expe
                             .rows_bound = slots});
 }
 
-void DeviceBlocks::ffn(const CudaContext& context, int64_t index, const DeviceRows& rows,
-                       const float* x, float* y) {
+k::QuantizeRows DeviceBlocks::quantised(const DeviceSite& site, int64_t width,
+                                        const DeviceRows& rows) const {
+  k::QuantizeRows args{.format = site.format, .k = width};
+  args.block_position = site.block_position;
+  args.residual_blocks = site.residual_blocks;
+  if (site.residual_blocks > 0) args.channel_mask = site.channel_mask;
+  args.scale_floor = model_.sites().precision.rac.scale_floor;
+  if (rows.counted != nullptr) {
+    args.residual_sums = site.residual_sums;
+    args.counted = site.residual_sums == nullptr ? nullptr : rows.counted;
+  }
+  args.q1 = q1_.data();
+  args.q2 = q2_.data();
+  args.first_bad_row = first_bad_row_.data();
+  return args;
+}
+
+void DeviceBlocks::expand(const CudaContext& context, int64_t index, const DeviceRows& rows,
+                          const float* x) {
   const ModelConfig& c = model_.config();
   const DeviceLayer& layer = model_.layer(index);
   const int64_t n = rows.places.rows;
@@ -192,22 +223,7 @@ void DeviceBlocks::ffn(const CudaContext& context, int64_t index, const DeviceRo
                           .image_rows = image_rows_.data(),
                           .sorted_image_rows = sorted_image_rows_.data(),
                           .sorted_tokens = sorted_tokens_.data()});
-  const auto quantised = [&](const DeviceSite& site, int64_t width) {
-    k::QuantizeRows args{.format = site.format, .k = width};
-    args.block_position = site.block_position;
-    args.residual_blocks = site.residual_blocks;
-    if (site.residual_blocks > 0) args.channel_mask = site.channel_mask;
-    args.scale_floor = model_.sites().precision.rac.scale_floor;
-    if (rows.counted != nullptr) {
-      args.residual_sums = site.residual_sums;
-      args.counted = site.residual_sums == nullptr ? nullptr : rows.counted;
-    }
-    args.q1 = q1_.data();
-    args.q2 = q2_.data();
-    args.first_bad_row = first_bad_row_.data();
-    return args;
-  };
-  k::QuantizeRows in = quantised(layer.gate_up_input, layer.gate_up.k);
+  k::QuantizeRows in = quantised(layer.gate_up_input, layer.gate_up.k, rows);
   in.x = h_.data();
   in.ldx = c.hidden_size;
   in.rows = n;
@@ -215,21 +231,33 @@ void DeviceBlocks::ffn(const CudaContext& context, int64_t index, const DeviceRo
   in.copies = top_k;
   k::quantize_rows(context, in);
   experts(context, layer.gate_up, layer.gate_up_input, slots, gate_up_.data());
-  k::QuantizeRows middle = quantised(layer.down_input, layer.down.k);
+}
+
+void DeviceBlocks::quantise_middle(const CudaContext& context, int64_t index,
+                                   const DeviceRows& rows) {
+  const DeviceLayer& layer = model_.layer(index);
+  k::QuantizeRows middle = quantised(layer.down_input, layer.down.k, rows);
   middle.gate_up = gate_up_.data();
   middle.ldx = layer.gate_up.n;
-  middle.rows = slots;
+  middle.rows = rows.places.rows * layer.top_k;
   middle.image_rows = sorted_image_rows_.data();
   middle.tokens = middle.counted == nullptr ? nullptr : sorted_tokens_.data();
   k::quantize_rows(context, middle);
-  experts(context, layer.down, layer.down_input, slots, parts_.data());
+}
+
+void DeviceBlocks::ffn(const CudaContext& context, int64_t index, const DeviceRows& rows,
+                       const float* x, float* y) {
+  const DeviceLayer& layer = model_.layer(index);
+  expand(context, index, rows, x);
+  quantise_middle(context, index, rows);
+  experts(context, layer.down, layer.down_input, rows.places.rows * layer.top_k, parts_.data());
   k::combine_rows(context, {.x = x,
                             .parts = parts_.data(),
                             .sorted_rows = sorted_rows_.data(),
-                            .weights = sparse ? weights_.data() : dense_weights_.data(),
-                            .rows = n,
-                            .d = c.hidden_size,
-                            .top_k = top_k,
+                            .weights = weights(index),
+                            .rows = rows.places.rows,
+                            .d = model_.config().hidden_size,
+                            .top_k = static_cast<int>(layer.top_k),
                             .y = y});
 }
 

@@ -6,6 +6,7 @@
 #include "kernels/cuda/activation_image.h"
 #include "kernels/cuda/attention_rows.h"
 #include "kernels/cuda/kv_pages.h"
+#include "kernels/cuda/quantize_rows.h"
 
 namespace quads::cuda {
 
@@ -38,11 +39,39 @@ class DeviceBlocks {
                  int64_t pages, const float* x, float* y);
   void ffn(const CudaContext& context, int64_t layer, const DeviceRows& rows, const float* x,
            float* y);
+  // The same in parts, for a backward that recomputes the forward: what lies before the attention,
+  // and the attention; what lies before the experts' SiLU, and the quantised input of `down`.
+  void attention_inputs(const CudaContext& context, int64_t layer, const DeviceRows& rows, Bf16* kv,
+                        const float* x);
+  void attend(const CudaContext& context, const DeviceRows& rows, const Bf16* kv, int64_t pages);
+  void expand(const CudaContext& context, int64_t layer, const DeviceRows& rows, const float* x);
+  void quantise_middle(const CudaContext& context, int64_t layer, const DeviceRows& rows);
   /// logits [count, vocab], FP32, of rows[i] of x; valid until the next call.
   const float* logits(const CudaContext& context, const float* x, const int32_t* rows,
                       int64_t count);
 
+  // What the parts leave, valid until the next call.
+  const Bf16* normalised() const { return h_.data(); }                  // [rows, hidden]
+  const float* qkv() const { return qkv_.data(); }                      // [rows, qkv_width]
+  const Bf16* queries() const { return q_.data(); }                     // [rows, q_width]
+  const Bf16* attended() const { return attended_.data(); }             // [rows, q_width]
+  const float* router_logits() const { return router_logits_.data(); }  // [rows, experts]
+  /// Of every slot, row * top_k + choice: its expert, its weight, its place among sorted rows.
+  const int32_t* ids() const { return ids_.data(); }
+  const float* weights(int64_t layer) const {
+    return model_.layer(layer).router != nullptr ? weights_.data() : dense_weights_.data();
+  }
+  const int32_t* sorted_rows() const { return sorted_rows_.data(); }
+  const int32_t* expert_offsets() const { return expert_offsets_.data(); }
+  const float* gate_up() const { return gate_up_.data(); }  // [sorted rows, 2 width]
+  /// The images of a quantised input (expand: of gate_up, quantise_middle: of down), by sorted row.
+  const kernels::cuda::ImageRow* sorted_image_rows() const { return sorted_image_rows_.data(); }
+  const Bf16* q1() const { return q1_.data(); }
+  const Bf16* q2() const { return q2_.data(); }
+  const Bf16* logits_input() const { return logits_h_.data(); }  // [count, hidden], of logits()
+
   HeadShape shape() const { return shape_; }
+  float attention_scale() const;
   int64_t max_rows() const { return max_rows_; }
   int64_t max_logits_rows() const { return max_logits_rows_; }
   /// Lowered to the first row whose activations are not finite (kernels/cuda/quantize_rows.h).
@@ -57,6 +86,8 @@ class DeviceBlocks {
   }
   void experts(const CudaContext& context, const DeviceExperts& experts, const DeviceSite& site,
                int64_t slots, float* y);
+  kernels::cuda::QuantizeRows quantised(const DeviceSite& site, int64_t width,
+                                        const DeviceRows& rows) const;
 
   const CudaModel& model_;
   HeadShape shape_;

@@ -3,6 +3,16 @@
 #include "kernels/cuda/fill_random.h"
 
 namespace quads::cuda {
+namespace {
+
+std::string find_in(const Parameter& p, const Bf16* values, uint32_t limit) {
+  for (int64_t i = 0; i < p.size(); ++i) {
+    if ((values[i].bits & 0x7FFFU) > limit) return locate(p, i);
+  }
+  return "tensor " + p.name;
+}
+
+}  // namespace
 
 void HostParameters::copy(int64_t offset, int64_t count, Bf16* to, cudaStream_t stream) const {
   check_cuda(
@@ -12,12 +22,35 @@ void HostParameters::copy(int64_t offset, int64_t count, Bf16* to, cudaStream_t 
 }
 
 std::string HostParameters::find_bad(int64_t parameter, uint32_t limit) const {
-  const Parameter& p = layout().at(parameter);
-  const Bf16* values = parameters_.of(parameter);
-  for (int64_t i = 0; i < p.size(); ++i) {
-    if ((values[i].bits & 0x7FFFU) > limit) return locate(p, i);
-  }
-  return "tensor " + p.name;
+  return find_in(layout().at(parameter), parameters_.of(parameter), limit);
+}
+
+DeviceParameters::DeviceParameters(const ParameterSource& initial, cudaStream_t stream)
+    : config_(initial.config()), layout_(config_), values_(layout_.total) {
+  initial.copy(0, layout_.total, values_.data(), stream);
+  check_cuda(cudaStreamSynchronize(stream), "copying parameters to the device");
+}
+
+void DeviceParameters::copy(int64_t offset, int64_t count, Bf16* to, cudaStream_t stream) const {
+  check_cuda(cudaMemcpyAsync(to, values_.data() + offset, static_cast<size_t>(count) * sizeof(Bf16),
+                             cudaMemcpyDeviceToDevice, stream),
+             "copying parameters on the device");
+}
+
+std::string DeviceParameters::find_bad(int64_t parameter, uint32_t limit) const {
+  const Parameter& p = layout_.at(parameter);
+  std::vector<Bf16> values(static_cast<size_t>(p.size()));
+  check_cuda(cudaMemcpy(values.data(), values_.data() + p.offset, values.size() * sizeof(Bf16),
+                        cudaMemcpyDeviceToHost),
+             "copying parameters from the device");
+  return find_in(p, values.data(), limit);
+}
+
+void DeviceParameters::download(Parameters& to, cudaStream_t stream) const {
+  check_cuda(
+      cudaMemcpyAsync(to.values(), values_.data(), values_.bytes(), cudaMemcpyDeviceToHost, stream),
+      "copying parameters from the device");
+  check_cuda(cudaStreamSynchronize(stream), "copying parameters from the device");
 }
 
 void RandomParameters::copy(int64_t offset, int64_t count, Bf16* to, cudaStream_t stream) const {

@@ -1,5 +1,5 @@
-// Where a device gets its parameters from: the host's, a shard of memory at a time, or random ones
-// made in place for benchmarks of models that the host could not hold.
+// Where a device gets its parameters from: the host's, a shard of memory at a time, the device's
+// own, or random ones made in place for benchmarks of models that the host could not hold.
 #pragma once
 
 #include "cuda/device_memory.h"
@@ -30,6 +30,26 @@ class HostParameters : public ParameterSource {
 
  private:
   const Parameters& parameters_;
+};
+
+/// Values that live on the device, as the flat array: what an optimizer there writes.
+class DeviceParameters : public ParameterSource {
+ public:
+  /// Starts with the values of `initial`, which need not outlive this object.
+  DeviceParameters(const ParameterSource& initial, cudaStream_t stream);
+  const ModelConfig& config() const override { return config_; }
+  const ParameterLayout& layout() const override { return layout_; }
+  void copy(int64_t offset, int64_t count, Bf16* to, cudaStream_t stream) const override;
+  std::string find_bad(int64_t parameter, uint32_t limit) const override;
+
+  Bf16* values() const { return values_.data(); }
+  /// Brings the values to the host, for checkpoints; `to` is of the same configuration.
+  void download(Parameters& to, cudaStream_t stream) const;
+
+ private:
+  ModelConfig config_;
+  ParameterLayout layout_;
+  DeviceArray<Bf16> values_;
 };
 
 /// Uniform weights with the standard deviation of the configuration, norms 1, biases 0; a function

@@ -10,8 +10,16 @@ namespace quads::kernels::cuda {
 
 using Stream = CUstream_st*;
 
+/// Told of every kernel before it is launched: for profiles.
+class LaunchObserver {
+ public:
+  virtual ~LaunchObserver() = default;
+  virtual void launching(const char* kernel, Stream stream) = 0;
+};
+
 struct CudaContext {
   Stream stream = nullptr;
+  LaunchObserver* observer = nullptr;
   /// Kernels start while the previous one of the stream ends, and wait before they read what it
   /// wrote (programmatic dependent launch). What else they read (weights, scales, expert offsets,
   /// block positions) must then be complete before the previous kernel is launched.

@@ -16,6 +16,7 @@ void launch(const CudaContext& context, const char* name, Kernel* kernel, dim3 b
         cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes),
         name);
   }
+  if (context.observer != nullptr) context.observer->launching(name, context.stream);
   cudaLaunchConfig_t config = {};
   config.gridDim = blocks;
   config.blockDim = dim3(threads);

@@ -1,0 +1,646 @@
+#include "cuda/cuda_blocks.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "base/error.h"
+#include "kernels/cpu/attention_kernels.h"
+#include "kernels/cuda/dequantize_weights.h"
+#include "kernels/cuda/gradient_gemm.h"
+#include "kernels/cuda/head_gradients.h"
+#include "kernels/cuda/moe_gradients.h"
+#include "kernels/cuda/row_gradients.h"
+#include "kernels/cuda/sample_rows.h"
+
+namespace quads::cuda {
+
+namespace k = kernels::cuda;
+
+namespace {
+
+// Columns of an operand are multiples of this; parameters have the rows for it.
+int64_t round_up_8(int64_t n) { return (n + 7) / 8 * 8; }
+
+// An array that the host fills and the device reads; it grows with what is asked for.
+template <class T>
+class Input {
+ public:
+  /// Room for `count` elements; what was there is lost.
+  void resize(int64_t count) {
+    count_ = count;
+    if (host_ != nullptr && count <= host_->size()) return;
+    const int64_t size = std::max<int64_t>(count + count / 4, 16);
+    host_ = std::make_unique<PinnedArray<T>>(size);
+    device_ = DeviceArray<T>(size);
+  }
+  void upload(cudaStream_t stream) const {
+    check_cuda(
+        cudaMemcpyAsync(device_.data(), host_->data(), bytes(), cudaMemcpyHostToDevice, stream),
+        "copying a batch to the device");
+  }
+  void download(cudaStream_t stream) const {
+    check_cuda(
+        cudaMemcpyAsync(host_->data(), device_.data(), bytes(), cudaMemcpyDeviceToHost, stream),
+        "copying results from the device");
+  }
+  T* host() const { return host_->data(); }
+  T* device() const { return device_.data(); }
+  int64_t size() const { return count_; }
+
+ private:
+  size_t bytes() const { return static_cast<size_t>(count_) * sizeof(T); }
+  int64_t count_ = 0;
+  std::unique_ptr<PinnedArray<T>> host_;
+  DeviceArray<T> device_;
+};
+
+}  // namespace
+
+struct CudaBlocks::Batch {
+  const int32_t* taken = nullptr;  // the host's tokens: which batch this is
+  int64_t rows = 0;
+  int64_t pages = 0;
+  DeviceRows device;
+  Input<int32_t> tokens, positions, sequences, page_table, routing;
+  Input<k::SequenceTile> tiles;
+  // Rows by token, for the embedding's gradient.
+  Input<int32_t> distinct, first_row, rows_by_token;
+};
+
+struct CudaBlocks::HeadRows {
+  Input<int32_t> rows, targets;
+  Input<float> logp, entropy, dlogp;
+};
+
+struct CudaBlocks::Scratch {
+  Scratch(const CudaModel& model, const HeadShape& shape, int64_t rows, int64_t logits_rows);
+
+  DeviceArray<Bf16> dy, dqkv, dlogits, dz;
+  DeviceArray<float> dout, stats, dq, dk, dv, dh;
+  DeviceArray<float> partials, q_partials, k_partials;
+  // By sorted rows, but dweights.
+  DeviceArray<Bf16> inputs, middle, dy_sorted, weighted, dgate_up;
+  DeviceArray<float> dmiddle, dinput, dweights;
+  DeviceArray<Bf16> weights;  // of a layer's experts, one projection
+};
+
+CudaBlocks::Scratch::Scratch(const CudaModel& model, const HeadShape& shape, int64_t rows,
+                             int64_t logits_rows) {
+  const ModelConfig& c = model.config();
+  const int64_t hidden = c.hidden_size, blocks = k::gradient_blocks(rows);
+  int64_t slots = 0, by_width = 0, matrices = 0;
+  for (int64_t l = 0; l < c.num_hidden_layers; ++l) {
+    const DeviceLayer& layer = model.layer(l);
+    slots = std::max(slots, rows * layer.top_k);
+    by_width = std::max(by_width, rows * layer.top_k * layer.down.k);
+    matrices = std::max(matrices, layer.gate_up.matrices * layer.gate_up.n * layer.gate_up.k);
+  }
+  dy = DeviceArray<Bf16>(rows * hidden);
+  dqkv = DeviceArray<Bf16>(rows * shape.qkv_width());
+  dlogits = DeviceArray<Bf16>(rows * round_up_8(c.num_experts));
+  dz = DeviceArray<Bf16>(logits_rows * round_up_8(c.vocab_size));
+  dout = DeviceArray<float>(rows * shape.q_width());
+  stats = DeviceArray<float>(rows * shape.heads * 3);
+  dq = DeviceArray<float>(rows * shape.q_width());
+  dk = DeviceArray<float>(rows * shape.kv_width());
+  dv = DeviceArray<float>(rows * shape.kv_width());
+  dh = DeviceArray<float>(rows * hidden);
+  partials = DeviceArray<float>(blocks * std::max(hidden, shape.qkv_width()));
+  q_partials = DeviceArray<float>(blocks * shape.q_width());
+  k_partials = DeviceArray<float>(blocks * shape.kv_width());
+  inputs = DeviceArray<Bf16>(slots * hidden);
+  middle = DeviceArray<Bf16>(by_width);
+  dy_sorted = DeviceArray<Bf16>(slots * hidden);
+  weighted = DeviceArray<Bf16>(slots * hidden);
+  dgate_up = DeviceArray<Bf16>(2 * by_width);
+  dmiddle = DeviceArray<float>(by_width);
+  dinput = DeviceArray<float>(slots * hidden);
+  dweights = DeviceArray<float>(slots);
+  weights = DeviceArray<Bf16>(matrices);
+}
+
+CudaBlocks::CudaBlocks(cudaStream_t stream, const CudaModel& model, int64_t max_logits)
+    : model_(model),
+      layout_(model.config()),
+      context_(k::make_context(stream)),
+      max_logits_(max_logits),
+      batch_(std::make_unique<Batch>()),
+      head_(std::make_unique<HeadRows>()),
+      first_bad_row_(1) {}
+
+CudaBlocks::~CudaBlocks() = default;
+
+float* CudaBlocks::activations(int64_t elements) {
+  if (activations_.size() < elements) {
+    activations_ = {};
+    activations_ = DeviceArray<float>(elements);
+  }
+  return activations_.data();
+}
+
+int64_t CudaBlocks::logits_rows() const {
+  const int64_t fitting = std::max<int64_t>(max_logits_ / model_.config().vocab_size, 1);
+  return std::min(max_rows_, fitting);
+}
+
+CudaBlocks::Scratch& CudaBlocks::scratch() {
+  if (scratch_ == nullptr) {
+    scratch_ = std::make_unique<Scratch>(model_, forward_->shape(), max_rows_, logits_rows());
+  }
+  return *scratch_;
+}
+
+float* CudaBlocks::gradient(int64_t parameter, float* grads) const {
+  return parameter < 0 ? nullptr : grads + layout_.at(parameter).offset;
+}
+
+void CudaBlocks::add_vector_gradient(const float* partials, int64_t rows, int64_t parameter,
+                                     float* grads) {
+  if (parameter < 0) return;
+  k::add_partials(context_, partials, k::gradient_blocks(rows), layout_.at(parameter).size(),
+                  gradient(parameter, grads));
+}
+
+void CudaBlocks::take(const RowBatch& batch) {
+  const ModelConfig& c = model_.config();
+  require(batch.cu_seqlens != nullptr && batch.cu_seqlens[0] == 0 &&
+              batch.cu_seqlens[batch.sequences] == batch.rows,
+          "a batch of {} rows: on a GPU blocks take whole sequences", batch.rows);
+  check_cuda(cudaStreamSynchronize(context_.stream), "waiting for the batch before");
+  Batch& b = *batch_;
+  b.taken = nullptr;
+  if (batch.rows > max_rows_) {
+    scratch_.reset();
+    forward_.reset();
+    max_rows_ = batch.rows;
+    // Whole sequences are runs of rows, whose attention needs no scratch for any context.
+    forward_ = std::make_unique<DeviceBlocks>(model_, max_rows_, logits_rows(), k::kAttentionSplit);
+    sample_scratch_ = DeviceArray<uint8_t>(k::sample_scratch(logits_rows(), c.vocab_size));
+  }
+  int64_t longest = 0, pages = 0, tiles = 0;
+  for (int64_t s = 0; s < batch.sequences; ++s) {
+    const int64_t n = batch.cu_seqlens[s + 1] - batch.cu_seqlens[s];
+    require(n >= 0 && n <= model_.max_positions(),
+            "a sequence of {} tokens: the model on the GPU was made for {}", n,
+            model_.max_positions());
+    longest = std::max(longest, n);
+    pages += (n + kernels::kPageSize - 1) / kernels::kPageSize;
+    tiles += (n + k::kBackwardTile - 1) / k::kBackwardTile;
+  }
+  const int64_t max_pages = (longest + kernels::kPageSize - 1) / kernels::kPageSize;
+  for (Input<int32_t>* rows : {&b.tokens, &b.positions, &b.sequences, &b.rows_by_token}) {
+    rows->resize(batch.rows);
+  }
+  b.page_table.resize(batch.sequences * max_pages);
+  b.tiles.resize(tiles);
+  int32_t page = 0;
+  k::SequenceTile* tile = b.tiles.host();
+  for (int64_t s = 0; s < batch.sequences; ++s) {
+    const int64_t begin = batch.cu_seqlens[s], n = batch.cu_seqlens[s + 1] - begin;
+    for (int64_t i = 0; i < n; ++i) {
+      const int32_t token = batch.tokens[begin + i];
+      require(token >= 0 && token < c.vocab_size, "token {} is outside the vocabulary of {}", token,
+              c.vocab_size);
+      b.tokens.host()[begin + i] = token;
+      b.positions.host()[begin + i] = static_cast<int32_t>(i);
+      b.sequences.host()[begin + i] = static_cast<int32_t>(s);
+    }
+    for (int64_t i = 0; i < n; i += k::kBackwardTile) {
+      *tile++ = {.first_row = static_cast<int32_t>(begin),
+                 .first_page = page,
+                 .length = static_cast<int32_t>(n),
+                 .position = static_cast<int32_t>(i)};
+    }
+    // Entries behind a sequence's own pages are never followed.
+    std::iota(b.page_table.host() + s * max_pages, b.page_table.host() + (s + 1) * max_pages, page);
+    page += static_cast<int32_t>((n + kernels::kPageSize - 1) / kernels::kPageSize);
+  }
+  // Rows by token, in rising order.
+  std::vector<int32_t> next(static_cast<size_t>(c.vocab_size));
+  for (int64_t r = 0; r < batch.rows; ++r) ++next[static_cast<size_t>(batch.tokens[r])];
+  const int64_t distinct = std::ranges::count_if(next, [](int32_t n) { return n > 0; });
+  b.distinct.resize(distinct);
+  b.first_row.resize(distinct + 1);
+  int32_t begin = 0;
+  int64_t at = 0;
+  for (size_t token = 0; token < next.size(); ++token) {
+    const int32_t count = next[token];
+    next[token] = begin;
+    if (count == 0) continue;
+    b.distinct.host()[at] = static_cast<int32_t>(token);
+    b.first_row.host()[at++] = begin;
+    begin += count;
+  }
+  b.first_row.host()[distinct] = begin;
+  for (int64_t r = 0; r < batch.rows; ++r) {
+    b.rows_by_token.host()[next[static_cast<size_t>(batch.tokens[r])]++] = static_cast<int32_t>(r);
+  }
+  for (const Input<int32_t>* input : {&b.tokens, &b.positions, &b.sequences, &b.page_table,
+                                      &b.distinct, &b.first_row, &b.rows_by_token}) {
+    input->upload(context_.stream);
+  }
+  b.tiles.upload(context_.stream);
+  if (batch.replay_routing != nullptr) {
+    b.routing.resize(c.num_hidden_layers * batch.rows * c.num_experts_per_tok);
+    for (int64_t l = 0; l < c.num_hidden_layers; ++l) {
+      const int64_t width = batch.rows * c.num_experts_per_tok;
+      const int32_t* from = batch.replay_routing + l * width;
+      const auto outside = [&](int32_t e) { return e < 0 || e >= c.num_experts; };
+      const bool sparse = c.is_sparse(l);
+      require(!sparse || std::none_of(from, from + width, outside),
+              "the routing to replay names experts that layer {} does not have", l);
+      std::copy_n(from, width, b.routing.host() + l * width);
+    }
+    b.routing.upload(context_.stream);
+  }
+  const int64_t elements = pages * forward_->shape().page_elements();
+  if (kv_.size() < elements) {
+    kv_ = {};
+    kv_ = DeviceArray<Bf16>(elements);
+    kv_.clear(context_.stream);  // a page's unused positions are numbers
+  }
+  b.rows = batch.rows;
+  b.pages = pages;
+  b.device = {};
+  b.device.tokens = b.tokens.device();
+  b.device.places = {.rows = batch.rows,
+                     .positions = b.positions.device(),
+                     .sequences = b.sequences.device(),
+                     .page_table = b.page_table.device(),
+                     .max_pages = max_pages};
+  b.device.max_context = longest;
+  b.device.tile = AttentionTile::kRuns;
+  if (batch.replay_routing != nullptr) b.device.replay_routing = b.routing.device();
+  b.taken = batch.tokens;
+}
+
+void CudaBlocks::require_taken(const RowBatch& batch) const {
+  require(batch_->taken == batch.tokens && batch_->rows == batch.rows,
+          "a batch of {} rows was not embedded before its other blocks", batch.rows);
+}
+
+void CudaBlocks::take(const Targets& targets) {
+  require(forward_ != nullptr, "targets before a batch was embedded");
+  for (Input<int32_t>* input : {&head_->rows, &head_->targets}) input->resize(targets.count);
+  for (int64_t i = 0; i < targets.count; ++i) {
+    const int32_t token = targets.tokens[i];
+    require(token >= 0 && token < model_.config().vocab_size,
+            "token {} is outside the vocabulary of {}", token, model_.config().vocab_size);
+    head_->rows.host()[i] = static_cast<int32_t>(targets.rows[i]);
+    head_->targets.host()[i] = token;
+  }
+  head_->rows.upload(context_.stream);
+  head_->targets.upload(context_.stream);
+}
+
+void CudaBlocks::embed(const RowBatch& batch, float* x) {
+  take(batch);
+  forward_->embed(context_, batch_->device, x);
+}
+
+void CudaBlocks::attention_forward(int64_t layer, const RowBatch& batch, const float* x, float* y) {
+  require_taken(batch);
+  forward_->attention(context_, layer, batch_->device, kv_.data(), batch_->pages, x, y);
+}
+
+void CudaBlocks::ffn_forward(int64_t layer, const RowBatch& batch, const float* x, float* y) {
+  require_taken(batch);
+  forward_->ffn(context_, layer, batch_->device, x, y);
+  if (batch.record_routing == nullptr || !model_.config().is_sparse(layer)) return;
+  const int64_t width = batch.rows * model_.config().num_experts_per_tok;
+  check_cuda(cudaMemcpyAsync(batch.record_routing + layer * width, forward_->ids(),
+                             static_cast<size_t>(width) * sizeof(int32_t), cudaMemcpyDeviceToHost,
+                             context_.stream),
+             "recording routing");
+  check_cuda(cudaStreamSynchronize(context_.stream), "recording routing");
+}
+
+void CudaBlocks::head_forward(const Targets& targets, const float* x, int64_t, float* logp,
+                              float* entropy) {
+  if (targets.count == 0) return;
+  take(targets);
+  head_->logp.resize(targets.count);
+  head_->entropy.resize(targets.count);
+  const int64_t vocab = model_.config().vocab_size, step = logits_rows();
+  for (int64_t begin = 0; begin < targets.count; begin += step) {
+    const int64_t rows = std::min(step, targets.count - begin);
+    const float* logits = forward_->logits(context_, x, head_->rows.device() + begin, rows);
+    k::score_rows(context_,
+                  {.logits = {.z = logits,
+                              .ldz = vocab,
+                              .rows = rows,
+                              .vocab = vocab,
+                              .scratch = sample_scratch_.data(),
+                              .first_bad_row = first_bad_row_.data()},
+                   .inv_temperature = targets.inv_temperature,
+                   .targets = head_->targets.device() + begin,
+                   .logp = head_->logp.device() + begin,
+                   .entropy = entropy == nullptr ? nullptr : head_->entropy.device() + begin});
+  }
+  head_->logp.download(context_.stream);
+  if (entropy != nullptr) head_->entropy.download(context_.stream);
+  check_cuda(cudaStreamSynchronize(context_.stream), "computing log-probabilities");
+  std::copy_n(head_->logp.host(), targets.count, logp);
+  if (entropy != nullptr) std::copy_n(head_->entropy.host(), targets.count, entropy);
+}
+
+void CudaBlocks::head_backward(const Targets& targets, const float* x, int64_t rows,
+                               const float* dlogp, float* grads, float* dx) {
+  const ModelConfig& c = model_.config();
+  check_cuda(cudaMemsetAsync(dx, 0, static_cast<size_t>(rows * c.hidden_size) * sizeof(float),
+                             context_.stream),
+             "clearing gradients");
+  if (targets.count == 0) return;
+  take(targets);
+  head_->dlogp.resize(targets.count);
+  std::copy_n(dlogp, targets.count, head_->dlogp.host());
+  head_->dlogp.upload(context_.stream);
+  const Scratch& s = scratch();
+  const int64_t padded = round_up_8(c.vocab_size), step = logits_rows();
+  for (int64_t begin = 0; begin < targets.count; begin += step) {
+    const int64_t part = std::min(step, targets.count - begin);
+    const float* logits = forward_->logits(context_, x, head_->rows.device() + begin, part);
+    k::logp_backward(context_, {.z = logits,
+                                .rows = part,
+                                .vocab = c.vocab_size,
+                                .inv_temperature = targets.inv_temperature,
+                                .targets = head_->targets.device() + begin,
+                                .dlogp = head_->dlogp.device() + begin,
+                                .ldd = padded,
+                                .dz = s.dz.data()});
+    k::input_gradient(context_, {.experts = {.rows = part},
+                                 .dy = s.dz.data(),
+                                 .lddy = padded,
+                                 .weight = model_.head(),
+                                 .n = c.hidden_size,
+                                 .k = padded,
+                                 .dx = s.dh.data()});
+    k::norm_backward(context_, {.x = x,
+                                .places = head_->rows.device() + begin,
+                                .rows = part,
+                                .d = c.hidden_size,
+                                .weight = model_.final_norm(),
+                                .eps = static_cast<float>(c.rms_norm_eps),
+                                .dh = s.dh.data(),
+                                .dx = dx,
+                                .partials = s.partials.data()});
+    add_vector_gradient(s.partials.data(), part, layout_.final_norm, grads);
+    k::weight_gradient(context_, {.experts = {.rows = part},
+                                  .dy = s.dz.data(),
+                                  .lddy = padded,
+                                  .x = forward_->logits_input(),
+                                  .m = padded,
+                                  .n = c.hidden_size,
+                                  .dw = gradient(layout_.head, grads)});
+  }
+}
+
+void CudaBlocks::embed_backward(const RowBatch& batch, const float* dx, float* grads) {
+  require_taken(batch);
+  k::embed_backward(context_, {.dx = dx,
+                               .d = hidden(),
+                               .tokens_count = batch_->distinct.size(),
+                               .tokens = batch_->distinct.device(),
+                               .first_row = batch_->first_row.device(),
+                               .rows = batch_->rows_by_token.device(),
+                               .table = gradient(layout_.embedding, grads)});
+}
+
+void CudaBlocks::attention_backward(int64_t index, const RowBatch& batch, const float* x,
+                                    const float* dy, float* grads, float* dx) {
+  require_taken(batch);
+  const ModelConfig& c = model_.config();
+  const DeviceLayer& layer = model_.layer(index);
+  const ParameterLayout::Layer& at = layout_.layers[static_cast<size_t>(index)];
+  const HeadShape shape = forward_->shape();
+  const Scratch& s = scratch();
+  const int64_t rows = batch.rows;
+  const auto eps = static_cast<float>(c.rms_norm_eps);
+  forward_->attention_inputs(context_, index, batch_->device, kv_.data(), x);
+  forward_->attend(context_, batch_->device, kv_.data(), batch_->pages);
+
+  k::round_values(context_, dy, rows * c.hidden_size, s.dy.data());
+  k::input_gradient(context_, {.experts = {.rows = rows},
+                               .dy = s.dy.data(),
+                               .lddy = c.hidden_size,
+                               .weight = layer.out,
+                               .n = shape.q_width(),
+                               .k = c.hidden_size,
+                               .dx = s.dout.data()});
+  k::attention_backward(context_, {.shape = shape,
+                                   .rows = rows,
+                                   .tiles = batch_->tiles.device(),
+                                   .tile_count = batch_->tiles.size(),
+                                   .scale = forward_->attention_scale(),
+                                   .q = forward_->queries(),
+                                   .kv = kv_.data(),
+                                   .dout = s.dout.data(),
+                                   .stats = s.stats.data(),
+                                   .dq = s.dq.data(),
+                                   .dk = s.dk.data(),
+                                   .dv = s.dv.data()});
+  k::qkv_backward(context_,
+                  {.shape = shape,
+                   .rows = rows,
+                   .positions = batch_->positions.device(),
+                   .qkv = forward_->qkv(),
+                   .q_norm = layer.q_norm,
+                   .k_norm = layer.k_norm,
+                   .whole_norm = c.qk_norm() == QkNorm::kProjection,
+                   .eps = eps,
+                   .cos = model_.cos(),
+                   .sin = model_.sin(),
+                   .dq = s.dq.data(),
+                   .dk = s.dk.data(),
+                   .dv = s.dv.data(),
+                   .dqkv = s.dqkv.data(),
+                   .q_partials = layer.q_norm == nullptr ? nullptr : s.q_partials.data(),
+                   .k_partials = layer.k_norm == nullptr ? nullptr : s.k_partials.data(),
+                   .bias_partials = layer.qkv_bias == nullptr ? nullptr : s.partials.data()});
+  add_vector_gradient(s.q_partials.data(), rows, at.q_norm, grads);
+  add_vector_gradient(s.k_partials.data(), rows, at.k_norm, grads);
+  add_vector_gradient(s.partials.data(), rows, at.qkv_bias, grads);
+
+  k::input_gradient(context_, {.experts = {.rows = rows},
+                               .dy = s.dqkv.data(),
+                               .lddy = shape.qkv_width(),
+                               .weight = layer.qkv,
+                               .n = c.hidden_size,
+                               .k = shape.qkv_width(),
+                               .dx = s.dh.data()});
+  k::norm_backward(context_, {.x = x,
+                              .rows = rows,
+                              .d = c.hidden_size,
+                              .weight = layer.input_norm,
+                              .eps = eps,
+                              .dh = s.dh.data(),
+                              .dy = dy,
+                              .dx = dx,
+                              .partials = s.partials.data()});
+  add_vector_gradient(s.partials.data(), rows, at.input_norm, grads);
+  k::weight_gradient(context_, {.experts = {.rows = rows},
+                                .dy = s.dqkv.data(),
+                                .lddy = shape.qkv_width(),
+                                .x = forward_->normalised(),
+                                .m = shape.qkv_width(),
+                                .n = c.hidden_size,
+                                .dw = gradient(at.qkv, grads)});
+  k::weight_gradient(context_, {.experts = {.rows = rows},
+                                .dy = s.dy.data(),
+                                .lddy = c.hidden_size,
+                                .x = forward_->attended(),
+                                .m = c.hidden_size,
+                                .n = shape.q_width(),
+                                .dw = gradient(at.o, grads)});
+}
+
+void CudaBlocks::dequantise(const DeviceExperts& experts, const DeviceSite& input) {
+  const bool ordered = experts.format == WeightFormat::kNvfp4;
+  k::dequantize_weights(context_, {.format = experts.format,
+                                   .matrices = experts.matrices,
+                                   .n = experts.n,
+                                   .k = experts.k,
+                                   .fragments = experts.fragments.data(),
+                                   .global_scales = experts.global_scales.data(),
+                                   .block_position = ordered ? input.block_position : nullptr,
+                                   .values = scratch().weights.data()});
+}
+
+void CudaBlocks::ffn_backward(int64_t index, const RowBatch& batch, const float* x, const float* dy,
+                              float* grads, float* dx) {
+  require_taken(batch);
+  const ModelConfig& c = model_.config();
+  const DeviceLayer& layer = model_.layer(index);
+  const ParameterLayout::Layer& at = layout_.layers[static_cast<size_t>(index)];
+  const Scratch& s = scratch();
+  const int64_t rows = batch.rows, slots = rows * layer.top_k, width = layer.down.k;
+  const auto top_k = static_cast<int>(layer.top_k);
+  const k::ExpertRows experts{
+      .experts = layer.gate_up.matrices, .offsets = forward_->expert_offsets(), .rows = slots};
+  // Gradients of an expert's matrices lie as the next expert's do.
+  const int64_t stride = experts.experts == 1
+                             ? 0
+                             : layout_.at(at.gate_up[1]).offset - layout_.at(at.gate_up[0]).offset;
+
+  // The forward up to the experts' intermediate rows, and what its products stand for.
+  const auto values = [&](const DeviceSite& site, int64_t size, Bf16* to) {
+    k::image_values(context_, {.q1 = forward_->q1(),
+                               .q2 = forward_->q2(),
+                               .image_rows = forward_->sorted_image_rows(),
+                               .rows = slots,
+                               .k = size,
+                               .block_position = site.block_position,
+                               .residual_blocks = site.residual_blocks,
+                               .values = to});
+  };
+  forward_->expand(context_, index, batch_->device, x);
+  values(layer.gate_up_input, c.hidden_size, s.inputs.data());
+  forward_->quantise_middle(context_, index, batch_->device);
+  values(layer.down_input, width, s.middle.data());
+
+  k::expert_outputs_backward(context_, {.dy = dy,
+                                        .sorted_rows = forward_->sorted_rows(),
+                                        .weights = forward_->weights(index),
+                                        .rows = rows,
+                                        .d = c.hidden_size,
+                                        .top_k = top_k,
+                                        .dy_sorted = s.dy_sorted.data(),
+                                        .weighted = s.weighted.data()});
+  dequantise(layer.down, layer.down_input);
+  k::input_gradient(context_, {.experts = experts,
+                               .dy = s.dy_sorted.data(),
+                               .lddy = c.hidden_size,
+                               .weight = s.weights.data(),
+                               .stride = c.hidden_size * width,
+                               .n = width,
+                               .k = c.hidden_size,
+                               .dx = s.dmiddle.data()});
+  k::weight_gradient(context_, {.experts = experts,
+                                .dy = s.weighted.data(),
+                                .lddy = c.hidden_size,
+                                .x = s.middle.data(),
+                                .m = c.hidden_size,
+                                .n = width,
+                                .dw = gradient(at.down[0], grads),
+                                .stride = stride});
+  k::silu_backward(context_, {.gate_up = forward_->gate_up(),
+                              .dh = s.dmiddle.data(),
+                              .h = s.middle.data(),
+                              .sorted_rows = forward_->sorted_rows(),
+                              .weights = forward_->weights(index),
+                              .slots = slots,
+                              .width = width,
+                              .dgate_up = s.dgate_up.data(),
+                              .dweights = s.dweights.data()});
+  dequantise(layer.gate_up, layer.gate_up_input);
+  k::input_gradient(context_, {.experts = experts,
+                               .dy = s.dgate_up.data(),
+                               .lddy = 2 * width,
+                               .weight = s.weights.data(),
+                               .stride = 2 * width * c.hidden_size,
+                               .n = c.hidden_size,
+                               .k = 2 * width,
+                               .dx = s.dinput.data()});
+  k::weight_gradient(context_, {.experts = experts,
+                                .dy = s.dgate_up.data(),
+                                .lddy = 2 * width,
+                                .x = s.inputs.data(),
+                                .m = 2 * width,
+                                .n = c.hidden_size,
+                                .dw = gradient(at.gate_up[0], grads),
+                                .stride = stride});
+
+  // Through the router, then a row's choices together, and back through the norm.
+  if (layer.router != nullptr) route_backward(index, grads, s.dh.data());
+  k::sum_choices(context_, {.base = layer.router == nullptr ? nullptr : s.dh.data(),
+                            .parts = s.dinput.data(),
+                            .sorted_rows = forward_->sorted_rows(),
+                            .rows = rows,
+                            .d = c.hidden_size,
+                            .top_k = top_k,
+                            .sums = s.dh.data()});
+  k::norm_backward(context_, {.x = x,
+                              .rows = rows,
+                              .d = c.hidden_size,
+                              .weight = layer.post_norm,
+                              .eps = static_cast<float>(c.rms_norm_eps),
+                              .dh = s.dh.data(),
+                              .dy = dy,
+                              .dx = dx,
+                              .partials = s.partials.data()});
+  add_vector_gradient(s.partials.data(), rows, at.post_norm, grads);
+}
+
+void CudaBlocks::route_backward(int64_t index, float* grads, float* dh) {
+  const ModelConfig& c = model_.config();
+  const DeviceLayer& layer = model_.layer(index);
+  const ParameterLayout::Layer& at = layout_.layers[static_cast<size_t>(index)];
+  const Scratch& s = scratch();
+  const int64_t padded = round_up_8(c.num_experts);
+  k::route_backward(context_, {.logits = forward_->router_logits(),
+                               .ldl = c.num_experts,
+                               .rows = batch_->rows,
+                               .experts = static_cast<int>(c.num_experts),
+                               .top_k = static_cast<int>(layer.top_k),
+                               .normalise = c.norm_topk_prob,
+                               .ids = forward_->ids(),
+                               .dweights = s.dweights.data(),
+                               .ldd = padded,
+                               .dlogits = s.dlogits.data()});
+  k::input_gradient(context_, {.experts = {.rows = batch_->rows},
+                               .dy = s.dlogits.data(),
+                               .lddy = padded,
+                               .weight = layer.router,
+                               .n = c.hidden_size,
+                               .k = padded,
+                               .dx = dh});
+  k::weight_gradient(context_, {.experts = {.rows = batch_->rows},
+                                .dy = s.dlogits.data(),
+                                .lddy = padded,
+                                .x = forward_->normalised(),
+                                .m = padded,
+                                .n = c.hidden_size,
+                                .dw = gradient(at.router, grads)});
+}
+
+}  // namespace quads::cuda

@@ -1,0 +1,54 @@
+// The two products of a linear layer's backward: dx = dy W and dW += dy^T x, for one weight or for
+// the weights of experts, whose rows lie one after the other.
+//
+// Operands are BF16, sums FP32 in the tensor core's order over k16 steps, added up in parts of 256
+// of what is summed, in rising order. Nothing depends on timing: a second run gives the same bits.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/cuda/context.h"
+#include "numerics/bf16.h"
+
+namespace quads::kernels::cuda {
+
+/// Which rows belong to which matrix.
+struct ExpertRows {
+  int experts = 1;                   // 1..kMaxExperts (grouped_gemm.h)
+  const int32_t* offsets = nullptr;  // [experts + 1] on the device; null: one, with all rows
+  int64_t rows = 0;                  // of all experts
+};
+
+/// Device pointers, 16-byte aligned. dx [rows, n] = dy [rows, k] W [k, n], matrix e at
+/// weight + e * stride.
+struct InputGradient {
+  ExpertRows experts;
+  const Bf16* dy = nullptr;
+  int64_t lddy = 0;  // a multiple of 8
+  const Bf16* weight = nullptr;
+  int64_t stride = 0;  // elements, a multiple of 8
+  int64_t n = 0;       // a multiple of 8
+  int64_t k = 0;       // a multiple of 8
+  float* dx = nullptr;
+};
+
+/// Launches one kernel. Error on sizes out of range.
+void input_gradient(const CudaContext& context, const InputGradient& args);
+
+/// Device pointers, 16-byte aligned. dw [m, n] += dy [rows, m]^T x [rows, n], matrix e at
+/// dw + e * stride.
+struct WeightGradient {
+  ExpertRows experts;
+  const Bf16* dy = nullptr;
+  int64_t lddy = 0;  // a multiple of 8
+  const Bf16* x = nullptr;
+  int64_t m = 0;  // a multiple of 8
+  int64_t n = 0;  // a multiple of 8
+  float* dw = nullptr;
+  int64_t stride = 0;
+};
+
+/// Launches one kernel. Error on sizes out of range.
+void weight_gradient(const CudaContext& context, const WeightGradient& args);
+
+}  // namespace quads::kernels::cuda
