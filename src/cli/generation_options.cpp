@@ -13,8 +13,6 @@ namespace quads::cli {
 namespace {
 
 constexpr std::string_view kRac = "nvfp4-rac";
-// Rows that fill a GPU; their scratch stays small beside the weights.
-constexpr int64_t kDevicePrefillChunk = 4096;
 
 NamedPrecision parse_named(const std::string& text, const RacOptions& rac) {
   if (text == "fp32") return {text, std::nullopt};

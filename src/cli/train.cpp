@@ -21,6 +21,7 @@ struct Options {
   std::string recipe = "quads";
   std::string rollout_precision, trainer_precision;
   std::string trainer_kernels = "shared";
+  std::string device = "cpu";
   std::string old_logprobs = "rollout";
   std::string lr_decay = "constant";
   std::string ratio_level = "token", loss_aggregation = "token-mean";
@@ -44,6 +45,7 @@ RlOptions make_rl_options(const Options& o, const ModelConfig& model) {
   const bool quantises = rl.recipe.rollout != Precision{} || rl.recipe.trainer != Precision{};
   if (quantises) rl.scope = o.scope.make(model);
   rl.trainer_kernels = parse_name<TrainerKernels>("--trainer-kernels", o.trainer_kernels);
+  rl.device = parse_device(o.device);
   rl.old_logprobs = parse_name<OldLogprobs>("--old-logprobs", o.old_logprobs);
   rl.lr.decay = parse_name<LrDecay>("--lr-decay", o.lr_decay);
   rl.loss.ratio_level = parse_name<RatioLevel>("--ratio-level", o.ratio_level);
@@ -64,8 +66,7 @@ RlOptions make_rl_options(const Options& o, const ModelConfig& model) {
 
 // ATen's blocks over a packed model of their own, whose weights they multiply with.
 ForeignBlocks make_aten_blocks(const Parameters& parameters, const Precision& precision,
-                                      const QuantizeScope& scope,
-                                      const kernels::CpuContext& context) {
+                               const QuantizeScope& scope, const kernels::CpuContext& context) {
   const auto model = std::make_shared<PackedModel>(
       parameters, PackedModel::Options{.precision = precision, .scope = scope});
   std::unique_ptr<CopyingBlocks> blocks = aten_engine().make_blocks(context, *model);
@@ -97,6 +98,9 @@ void run(const CLI::App& command, const Options& o) {
   };
   RlRun loop(*runtime, *model.parameters, *task, *reward, *model.tokenizer, model.stop_tokens, rl,
              aten);
+  if (const std::string plan = loop.memory_plan(); !plan.empty()) {
+    std::fprintf(stderr, "memory of the device: %s\n", plan.c_str());
+  }
   std::filesystem::create_directories(out);
   const OutputLock lock = OutputLock::inside(out);
   if (o.resume && !loop.resume(out)) {
@@ -164,6 +168,9 @@ void add_train(CLI::App& app) {
   number("--seed", rl.seed, "of the problems");
   number("--max-running", rl.max_running, "sequences decoded at once");
   add_kv_memory(command, rl.kv_memory);
+  command->add_option("--device", o->device, "cpu, or cuda: a GPU, both sides on it")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"cpu", "cuda"}));
 
   number("--global-batch-size", rl.global_batch_size, "samples an update; 0: the whole rollout");
   number("--lr", rl.lr.lr, "learning rate");

@@ -67,12 +67,6 @@ CudaBackend::CudaBackend(const ParameterSource& source, const Options& options)
 
 CudaBackend::~CudaBackend() = default;
 
-int64_t CudaBackend::free_bytes() {
-  size_t free = 0, total = 0;
-  check_cuda(cudaMemGetInfo(&free, &total), "asking for free memory");
-  return static_cast<int64_t>(free);
-}
-
 void CudaBackend::refresh(const RacMasks& masks) {
   // Graphs hold how many blocks are compensated; the weights' addresses stay.
   if (model_.sites().compensated() && masks != masks_) {
@@ -149,7 +143,7 @@ void CudaBackend::forward(const DeviceRows& rows) {
 }
 
 void CudaBackend::run_rows(const DeviceRows& rows, bool decode) {
-  if (!decode || !options_.graphs) {
+  if (!decode || !options_.graphs || context_.observer != nullptr) {
     forward(rows);
     return;
   }

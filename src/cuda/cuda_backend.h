@@ -20,13 +20,14 @@ class CudaBackend : public RolloutBackend {
     int64_t max_running = 256;
     int64_t max_context = 4096;
     int64_t prefill_chunk = 8192;
-    /// Whether kernels start while the previous one ends (measured: gains nothing over a layer), and
-    /// decode steps are captured. The results are the same bits.
+    /// Whether kernels start while the previous one ends (measured: gains nothing over a layer),
+    /// and decode steps are captured. The results are the same bits.
     bool overlap = false;
     bool graphs = true;
   };
 
-  /// On the current device; `source` must outlive the backend. Error as CudaModel's.
+  /// On the current device; `source` must outlive the backend. Error as CudaModel's, and with a
+  /// plan of the memory if the weights do not fit.
   CudaBackend(const ParameterSource& source, const Options& options);
   ~CudaBackend() override;
 
@@ -41,10 +42,11 @@ class CudaBackend : public RolloutBackend {
   void finish(const StepOptions& options) override;
   int workers() const override { return 1; }
 
+  /// From now on steps run as single launches, of which the observer is told; null: no longer.
+  void observe(kernels::cuda::LaunchObserver* observer) { context_.observer = observer; }
+
   const CudaModel& model() const { return model_; }
   int64_t scratch_bytes() const { return blocks_.scratch_bytes(); }
-  /// What the device has free now.
-  static int64_t free_bytes();
 
  private:
   struct GraphKey {

@@ -1,6 +1,7 @@
 #include "eval/cuda_generator.h"
 
 #include "base/error.h"
+#include "cuda/memory_plan.h"
 
 namespace quads {
 namespace {
@@ -27,10 +28,10 @@ CudaGenerator::CudaGenerator(std::unique_ptr<cuda::ParameterSource> source,
     : source_(std::move(source)), backend_(*source_, backend_options(options)) {
   GeneratorOptions sizes = options;
   if (sizes.kv_memory_bytes == 0) {
-    sizes.kv_memory_bytes = cuda::CudaBackend::free_bytes() - kReserve;
+    sizes.kv_memory_bytes = cuda::free_bytes() - kReserve;
     require(sizes.kv_memory_bytes > 0,
             "the weights leave {} bytes of the device's memory, too little for keys and values",
-            cuda::CudaBackend::free_bytes());
+            cuda::free_bytes());
   }
   start(backend_, sizes, calibration, sampling);
 }

@@ -13,7 +13,7 @@ class CudaGenerator : public EngineGenerator {
   CudaGenerator(std::unique_ptr<cuda::ParameterSource> source, const GeneratorOptions& options,
                 std::span<const Request> calibration, const GenerateOptions& sampling);
 
-  const cuda::CudaBackend& backend() const { return backend_; }
+  cuda::CudaBackend& backend() { return backend_; }
   int64_t pages() const { return engine().cache().pages(); }
 
  private:

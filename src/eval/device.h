@@ -9,6 +9,10 @@ namespace quads {
 
 enum class Device { kCpu, kCuda };
 
+/// GeneratorOptions::prefill_chunk for a GPU: rows that fill it; their scratch stays small beside
+/// the weights.
+inline constexpr int64_t kDevicePrefillChunk = 4096;
+
 /// "cpu" or "cuda". Error on anything else.
 Device parse_device(std::string_view name);
 

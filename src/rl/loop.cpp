@@ -43,6 +43,14 @@ TrainSequence sequence_of(const std::vector<int32_t>& tokens, const Sample& samp
       .routing = replay ? std::span<const int32_t>(sample.routing) : std::span<const int32_t>()};
 }
 
+std::unique_ptr<Sides> make_device_sides(Parameters& policy, const SidesOptions& options) {
+#ifdef QUADS_HAVE_CUDA
+  return make_cuda_sides(policy, options);
+#else
+  fail("--device cuda: this program was built without CUDA; configure it with -DQUADS_CUDA=ON");
+#endif
+}
+
 // Positions of a sequence that are provided for where no number is asked for.
 constexpr int64_t kLongestDefaultContext = 4096;
 
@@ -185,16 +193,26 @@ RlRun::RlRun(kernels::CpuRuntime& runtime, Parameters& policy, const Task& task,
                      .trainer = options_.recipe.trainer,
                      .scope = options_.scope,
                      .training = options_.trainer,
-                     .with_reference = options_.loss.kl_coef > 0};
+                     .with_reference = options_.loss.kl_coef > 0,
+                     .max_running = options_.max_running,
+                     .max_context = options_.max_context_len,
+                     .kv_memory = options_.kv_memory};
   sides.training.temperature = options_.sampling.temperature;
   const bool aten = options_.trainer_kernels == TrainerKernels::kAten;
-  sides_ = make_cpu_sides(runtime, policy_, sides, aten ? &aten_blocks : nullptr);
+  if (options_.device == Device::kCuda) {
+    require(!aten, "--trainer-kernels aten: not with --device cuda");
+    sides.prefill_chunk = kDevicePrefillChunk;
+    sides_ = make_device_sides(policy_, sides);
+  } else {
+    sides_ = make_cpu_sides(runtime, policy_, sides, aten ? &aten_blocks : nullptr);
+  }
   RolloutBackend& backend = sides_->backend();
   residual_sums_ = std::make_unique<ResidualSums>(backend.sites(), backend.workers());
   engine_ =
       std::make_unique<Engine>(backend, Engine::Options{.max_running = options_.max_running,
                                                         .max_context = options_.max_context_len,
-                                                        .kv_memory_bytes = options_.kv_memory});
+                                                        .kv_memory_bytes = options_.kv_memory,
+                                                        .prefill_chunk = sides.prefill_chunk});
 }
 
 RlRun::~RlRun() = default;

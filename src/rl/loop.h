@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "eval/device.h"
 #include "eval/evaluation.h"
 #include "report/metrics.h"
 #include "report/progress.h"
@@ -42,6 +43,7 @@ struct RlOptions {
   Recipe recipe;
   QuantizeScope scope;
   TrainerKernels trainer_kernels = TrainerKernels::kShared;
+  Device device = Device::kCpu;
 
   // One rollout.
   int64_t num_rollout = 250;        // steps
@@ -104,6 +106,8 @@ class RlRun {
   bool resume(const std::filesystem::path& directory);
 
   int64_t step() const { return step_; }
+  /// As Sides::memory_plan.
+  std::string memory_plan() const { return sides_->memory_plan(); }
 
  private:
   struct Scored;  // a rollout with its problems and rewards

@@ -4,6 +4,7 @@
 #include <functional>
 #include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "model/parameters.h"
@@ -27,6 +28,8 @@ class Sides {
   virtual std::vector<float> reference_logprobs(std::span<const TrainSequence> sequences) = 0;
   /// Brings the trainer's parameters to the host's, for a checkpoint.
   virtual void fetch_parameters() = 0;
+  /// What a device's memory holds, in words; empty on the CPU.
+  virtual std::string memory_plan() const { return {}; }
 };
 
 struct SidesOptions {
@@ -34,6 +37,11 @@ struct SidesOptions {
   QuantizeScope scope;
   Trainer::Options training;
   bool with_reference = false;
+  // The bounds of the engine that runs on the backend; the CPU's needs none.
+  int64_t max_running = 256;
+  int64_t max_context = 4096;
+  int64_t prefill_chunk = 512;
+  int64_t kv_memory = 0;  // bytes
 };
 
 /// Blocks of a trainer that are made by a layer above, with what refreshes them after an update.
@@ -47,5 +55,9 @@ using MakeBlocks = std::function<ForeignBlocks(const Parameters&, const kernels:
 /// on the rollout's kernels, or on `foreign` blocks if those are given.
 std::unique_ptr<Sides> make_cpu_sides(kernels::CpuRuntime& runtime, Parameters& policy,
                                       const SidesOptions& options, const MakeBlocks* foreign);
+
+/// On a GPU, on the rollout's kernels. `policy` must outlive the sides; it holds what was trained
+/// after fetch_parameters. Error without a device, and where its memory does not suffice.
+std::unique_ptr<Sides> make_cuda_sides(Parameters& policy, const SidesOptions& options);
 
 }  // namespace quads

@@ -1,0 +1,105 @@
+// Both sides on a GPU: masters, moments and gradients beside the weights of both sides.
+#include "base/error.h"
+#include "cuda/cuda_backend.h"
+#include "cuda/cuda_blocks.h"
+#include "cuda/cuda_optimizer.h"
+#include "cuda/memory_plan.h"
+#include "rl/sides.h"
+
+namespace quads {
+namespace {
+
+using cuda::CudaBackend;
+using cuda::CudaBlocks;
+using cuda::CudaModel;
+using cuda::CudaOptimizer;
+using cuda::DeviceParameters;
+using cuda::HostParameters;
+
+// What the sides take, but for scratch, which depends on the batches.
+cuda::MemoryPlan plan_of(const Parameters& policy, const SidesOptions& options) {
+  const ParameterLayout& layout = policy.layout();
+  const auto model = [&](const Precision& precision) {
+    return cuda::model_bytes(layout, {policy.config(), precision, options.scope});
+  };
+  cuda::MemoryPlan plan;
+  plan.add("parameters (BF16)", layout.total * 2);
+  plan.add("masters, moments and gradients (FP32)", layout.total * 4 * 4);
+  plan.add("the trainer's weights", model(options.trainer));
+  plan.add("the rollout's weights", model(options.rollout));
+  if (options.with_reference) plan.add("the reference policy", layout.total * 2 + model({}));
+  plan.add("KV pages", options.kv_memory);
+  return plan;
+}
+
+class CudaSides : public Sides {
+ public:
+  CudaSides(Parameters& policy, const SidesOptions& options, std::string memory_plan)
+      : policy_(policy),
+        memory_plan_(std::move(memory_plan)),
+        values_(HostParameters(policy), stream_.get()),
+        model_(stream_.get(), values_, options.trainer, options.scope, options.max_context),
+        blocks_(stream_.get(), model_),
+        backend_(values_, {.precision = options.rollout,
+                           .scope = options.scope,
+                           .max_running = options.max_running,
+                           .max_context = options.max_context,
+                           .prefill_chunk = options.prefill_chunk}),
+        trainer_(
+            blocks_,
+            std::make_unique<CudaOptimizer>(stream_.get(), values_, options.training.adamw),
+            SequenceBatch(policy.config()), [this] { model_.refresh(trainer_masks_); },
+            options.training) {
+    if (options.with_reference) reference_ = std::make_unique<Reference>(policy, options);
+  }
+
+  RolloutBackend& backend() override { return backend_; }
+  Trainer& trainer() override { return trainer_; }
+  void refresh_trainer(const RacMasks& masks) override {
+    trainer_masks_ = masks;
+    model_.refresh(trainer_masks_);
+  }
+  void sync(const RacMasks& masks) override { backend_.refresh(masks); }
+  std::vector<float> reference_logprobs(std::span<const TrainSequence> sequences) override {
+    return trainer_.logprobs(reference_->blocks, sequences);
+  }
+  void fetch_parameters() override { values_.download(policy_, stream_.get()); }
+  std::string memory_plan() const override { return memory_plan_; }
+
+ private:
+  struct Reference {
+    Reference(const Parameters& policy, const SidesOptions& options)
+        : values(HostParameters(policy), stream.get()),
+          model(stream.get(), values, {}, {}, options.max_context),
+          blocks(stream.get(), model) {
+      model.refresh({});
+    }
+    cuda::Stream stream;
+    DeviceParameters values;
+    CudaModel model;
+    CudaBlocks blocks;
+  };
+
+  Parameters& policy_;
+  std::string memory_plan_;
+  cuda::Stream stream_;
+  DeviceParameters values_;
+  RacMasks trainer_masks_;
+  CudaModel model_;
+  CudaBlocks blocks_;
+  CudaBackend backend_;
+  Trainer trainer_;
+  std::unique_ptr<Reference> reference_;
+};
+
+}  // namespace
+
+std::unique_ptr<Sides> make_cuda_sides(Parameters& policy, const SidesOptions& options) {
+  std::string reason;
+  require(kernels::cuda::device_available(&reason), "--device cuda: {}", reason);
+  const cuda::MemoryPlan plan = plan_of(policy, options);
+  plan.require_fits(cuda::free_bytes());
+  return std::make_unique<CudaSides>(policy, options, plan.describe());
+}
+
+}  // namespace quads
