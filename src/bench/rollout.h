@@ -17,6 +17,7 @@ struct RolloutBench {
   int64_t prompt_len = 8;
   int64_t response_len = 32;
   int repeats = 3;
+  bool by_kernel = false;  // on a GPU: the times of a decode step's kernels instead
 };
 
 /// Figures: tokens_per_s, x_bf16 (this project's BF16 at the same batch, if it is among the

@@ -80,8 +80,13 @@ void add_rollout_bench(CLI::App* bench) {
   command->add_option("--repeats", o->rollout.repeats, "runs whose median is taken")
       ->capture_default_str()
       ->check(CLI::PositiveNumber);
+  command->add_flag("--by-kernel", o->rollout.by_kernel,
+                    "on a GPU: where the time of a decode step goes");
   command->callback([o] {
     bench::RolloutBench rollout = o->rollout;
+    if (rollout.by_kernel && o->device != "cuda") {
+      throw CLI::ValidationError("--by-kernel", "it is for --device cuda");
+    }
     rollout.precisions = precisions_of(o->precisions);
     if (rollout.batches.empty()) {
       rollout.batches =
