@@ -14,12 +14,19 @@ bool is_digit(char c) { return c >= '0' && c <= '9'; }
 }  // namespace
 
 Mutator::Mutator(uint64_t seed, std::vector<std::string> corpus, std::vector<std::string> words)
-    : random_(seed, RandomStream::kTask, 0), corpus_(std::move(corpus)), words_(std::move(words)) {}
+    : random_(seed, RandomStream::kTask, 0),
+      corpus_(std::move(corpus)),
+      num_good_(corpus_.size()),
+      words_(std::move(words)) {}
 
 std::string Mutator::next() {
-  // Half of them from the youngest: what took a new path leads further.
-  const size_t young = std::min<size_t>(corpus_.size(), 32);
-  std::string input = below(2) == 0 ? any(corpus_) : corpus_[corpus_.size() - 1 - below(young)];
+  // From the good ones, from all that took a new path, and from the latest of these, which leads
+  // furthest.
+  const size_t size = corpus_.size();
+  const size_t choice = below(3);
+  std::string input = corpus_[choice == 0   ? below(num_good_)
+                              : choice == 1 ? below(size)
+                                            : size - 1 - below(std::min<size_t>(size, 32))];
   // A single change is refused for one reason; several reach further in.
   const size_t changes = below(2) == 0 ? 1 : size_t{1} << below(4);
   for (size_t i = 0; i < changes; ++i) change(input);
@@ -30,7 +37,7 @@ std::string Mutator::next() {
 // Short ones more often than long ones.
 Mutator::Range Mutator::any_range(std::string_view text) {
   const size_t begin = below(text.size() + 1);
-  const size_t most = std::min(text.size() - begin, size_t{1} << below(16));
+  const size_t most = std::min(text.size() - begin, size_t{1} << below(14));
   return {begin, below(most + 1)};
 }
 
@@ -118,7 +125,7 @@ void Mutator::change(std::string& input) {
     case 3: {
       const Range range = any_range(input);
       const std::string copy = input.substr(range.begin, range.size);
-      const size_t times = size_t{1} << below(below(4) == 0 ? 10 : 2);
+      const size_t times = size_t{1} << below(below(16) == 0 ? 9 : 2);
       for (size_t i = 0; i < times && input.size() < kMaxBytes; ++i) input.insert(at, copy);
       break;
     }
@@ -175,7 +182,7 @@ void Mutator::change(std::string& input) {
       static constexpr auto kBrackets = std::to_array<std::array<std::string_view, 2>>(
           {{"[", "]"}, {"{", "}"}, {"(", ")"}, {"{\"a\":", "}"}, {"\"", "\""}});
       const auto& [open, close] = kBrackets[below(kBrackets.size())];
-      const size_t times = size_t{1} << below(below(4) == 0 ? 13 : 3);
+      const size_t times = size_t{1} << below(below(16) == 0 ? 9 : 3);
       std::string left;
       std::string right;
       for (size_t i = 0; i < times; ++i) {

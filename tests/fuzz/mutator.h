@@ -23,7 +23,7 @@ class Mutator {
   /// Adds an input to start from.
   void keep(std::string input) { corpus_.push_back(std::move(input)); }
 
-  static constexpr size_t kMaxBytes = size_t{1} << 15;
+  static constexpr size_t kMaxBytes = size_t{1} << 13;
 
  private:
   struct Range {
@@ -39,6 +39,7 @@ class Mutator {
 
   RandomSequence random_;
   std::vector<std::string> corpus_;
+  size_t num_good_;
   std::vector<std::string> words_;
 };
 
