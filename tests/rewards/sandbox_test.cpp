@@ -150,7 +150,7 @@ TEST_F(SandboxTest, FunctionsAreCalledWithTheLinesOfTheInput) {
   // A guard keeps what a program reads and prints from the function, as in LiveCodeBench.
   const std::string guarded = "def f(a): return 7\nif __name__ == '__main__': print(f(input()))";
   EXPECT_EQ(value_of(guarded), "7");
-  EXPECT_EQ(outcome_of(guarded), "! exit status 1");  // there is no line to read
+  EXPECT_EQ(outcome_of(guarded), "! exit status 1");               // there is no line to read
   EXPECT_EQ(value_of("def f(a): return {1}"), "! exit status 1");  // not JSON
   EXPECT_EQ(value_of("def g(a): return 1"), "! exit status 1");
   EXPECT_EQ(value_of("def f(a, b): return 1"), "! exit status 1");
