@@ -125,8 +125,8 @@ at::Tensor AtenModel::attention(int64_t layer, const SequenceRows& part, const a
   const at::Tensor q = norm_and_rotate(0, heads, block.q_norm_heads(), at.q_norm);
   const at::Tensor k = norm_and_rotate(heads, kv_heads, block.k_norm_heads(), at.k_norm);
   const at::Tensor v = qkv.narrow(1, heads + kv_heads, kv_heads);
-  const at::Tensor all =
-      at::cat({q.to(at::kBFloat16), k.to(at::kBFloat16), v}, 1).to(ops::matmul_dtype());
+  // Of BF16 values, but in FP32: BF16's attention on CPUs takes most of a step in its backward.
+  const at::Tensor all = at::cat({q.to(at::kBFloat16), k.to(at::kBFloat16), v}, 1).to(at::kFloat);
 
   // Padding at the end needs no mask: attention is causal, so no row looks at it.
   const Padding padding = pad_sequences(part);

@@ -38,10 +38,10 @@ struct CudaBackend::Draws {
         tokens(capacity),
         logprobs(capacity) {}
   int64_t capacity;
-  Input<int32_t> logits_rows, first_draw, targets;
-  Input<k::DrawKey> keys;
-  Output<int32_t> tokens;
-  Output<float> logprobs;
+  MirroredArray<int32_t> logits_rows, first_draw, targets;
+  MirroredArray<k::DrawKey> keys;
+  MirroredArray<int32_t> tokens;
+  MirroredArray<float> logprobs;
 };
 
 CudaBackend::CudaBackend(const ParameterSource& source, const Options& options)
@@ -108,20 +108,20 @@ int64_t CudaBackend::fill_rows(const StepBatch& batch, bool decode) {
       const auto i = static_cast<size_t>(r);
       require(batch.tokens[i] >= 0 && batch.tokens[i] < vocab,
               "token {} is outside the vocabulary of {}", batch.tokens[i], vocab);
-      tokens_.host[r] = batch.tokens[i];
-      positions_.host[r] = static_cast<int32_t>(batch.positions[i]);
-      sequences_.host[r] = static_cast<int32_t>(run);
-      counted_.host[r] = batch.counted[i];
+      tokens_.host()[r] = batch.tokens[i];
+      positions_.host()[r] = static_cast<int32_t>(batch.positions[i]);
+      sequences_.host()[r] = static_cast<int32_t>(run);
+      counted_.host()[r] = batch.counted[i];
     }
     const int64_t pages = batch.positions[static_cast<size_t>(end - 1)] / kernels::kPageSize + 1;
     std::copy_n(batch.page_ids[static_cast<size_t>(begin)], pages,
-                page_table_.host.data() + static_cast<int64_t>(run) * max_pages_);
+                page_table_.host() + static_cast<int64_t>(run) * max_pages_);
   }
   for (int64_t r = count; r < padded; ++r) {
-    tokens_.host[r] = 0;
-    positions_.host[r] = -1;
-    sequences_.host[r] = 0;
-    counted_.host[r] = 0;
+    tokens_.host()[r] = 0;
+    positions_.host()[r] = -1;
+    sequences_.host()[r] = 0;
+    counted_.host()[r] = 0;
   }
   const cudaStream_t stream = stream_.get();
   tokens_.upload(padded, stream);
@@ -183,16 +183,16 @@ void CudaBackend::run(StepBatch& batch, const StepOptions& options) {
 
   const int64_t padded = fill_rows(batch, decode);
   DeviceRows rows;
-  rows.tokens = tokens_.device.data();
+  rows.tokens = tokens_.device();
   rows.places = {.rows = padded,
-                 .positions = positions_.device.data(),
-                 .sequences = sequences_.device.data(),
-                 .page_table = page_table_.device.data(),
+                 .positions = positions_.device(),
+                 .sequences = sequences_.device(),
+                 .page_table = page_table_.device(),
                  .max_pages = max_pages_};
   rows.max_context = options_.max_context;
   rows.tile = decode ? AttentionTile::kRow : AttentionTile::kRuns;
-  if (options.residual_sums != nullptr) rows.counted = counted_.device.data();
-  if (options.record_routing) rows.record_routing = routing_.device.data();
+  if (options.residual_sums != nullptr) rows.counted = counted_.device();
+  if (options.record_routing) rows.record_routing = routing_.device();
   routing_rows_ = padded;
   run_rows(rows, decode);
   draw(batch, options);
@@ -203,12 +203,11 @@ void CudaBackend::run(StepBatch& batch, const StepOptions& options) {
   stream_.wait("running a step");
 
   for (size_t i = 0; i < batch.draws.size(); ++i) {
-    batch.draws[i].token = draws_->tokens.host[static_cast<int64_t>(i)];
-    batch.draws[i].logprob = draws_->logprobs.host[static_cast<int64_t>(i)];
+    batch.draws[i].token = draws_->tokens.host()[static_cast<int64_t>(i)];
+    batch.draws[i].logprob = draws_->logprobs.host()[static_cast<int64_t>(i)];
   }
   if (batch.draws.empty()) {
-    std::copy_n(draws_->logprobs.host.data(), batch.target_rows.size(),
-                batch.target_logprobs.data());
+    std::copy_n(draws_->logprobs.host(), batch.target_rows.size(), batch.target_logprobs.data());
   }
 }
 
@@ -218,13 +217,13 @@ void CudaBackend::draw(const StepBatch& batch, const StepOptions& options) {
   const cudaStream_t stream = stream_.get();
   for (int64_t i = 0; i < count; ++i) {
     const auto at = static_cast<size_t>(i);
-    draws_->logits_rows.host[i] = static_cast<int32_t>(batch.logits_rows[at]);
-    draws_->first_draw.host[i] = static_cast<int32_t>(batch.first_draw[at]);
+    draws_->logits_rows.host()[i] = static_cast<int32_t>(batch.logits_rows[at]);
+    draws_->first_draw.host()[i] = static_cast<int32_t>(batch.first_draw[at]);
   }
-  draws_->first_draw.host[count] = static_cast<int32_t>(batch.draws.size());
+  draws_->first_draw.host()[count] = static_cast<int32_t>(batch.draws.size());
   for (int64_t i = 0; i < std::ssize(batch.draws); ++i) {
     const Draw& d = batch.draws[static_cast<size_t>(i)];
-    draws_->keys.host[i] = {d.prompt_index, d.sample_index, static_cast<int32_t>(d.position)};
+    draws_->keys.host()[i] = {d.prompt_index, d.sample_index, static_cast<int32_t>(d.position)};
   }
   draws_->logits_rows.upload(count, stream);
   draws_->first_draw.upload(count + 1, stream);
@@ -232,7 +231,7 @@ void CudaBackend::draw(const StepBatch& batch, const StepOptions& options) {
   for (int64_t begin = 0; begin < count; begin += blocks_.max_logits_rows()) {
     const int64_t part = std::min(blocks_.max_logits_rows(), count - begin);
     const float* logits =
-        blocks_.logits(context_, x_.data(), draws_->logits_rows.device.data() + begin, part);
+        blocks_.logits(context_, x_.data(), draws_->logits_rows.device() + begin, part);
     k::draw_rows(context_, {.logits = {.z = logits,
                                        .ldz = config().vocab_size,
                                        .rows = part,
@@ -243,10 +242,10 @@ void CudaBackend::draw(const StepBatch& batch, const StepOptions& options) {
                             .top_k = options.sampling.top_k,
                             .top_p = options.sampling.top_p,
                             .seed = options.seed,
-                            .first_draw = draws_->first_draw.device.data() + begin,
-                            .keys = draws_->keys.device.data(),
-                            .tokens = draws_->tokens.device.data(),
-                            .logprobs = draws_->logprobs.device.data()});
+                            .first_draw = draws_->first_draw.device() + begin,
+                            .keys = draws_->keys.device(),
+                            .tokens = draws_->tokens.device(),
+                            .logprobs = draws_->logprobs.device()});
   }
   draws_->tokens.download(std::ssize(batch.draws), stream);
   draws_->logprobs.download(std::ssize(batch.draws), stream);
@@ -259,15 +258,15 @@ void CudaBackend::score(const StepBatch& batch, const StepOptions& options) {
   const cudaStream_t stream = stream_.get();
   for (int64_t i = 0; i < count; ++i) {
     const auto at = static_cast<size_t>(i);
-    draws_->logits_rows.host[i] = static_cast<int32_t>(batch.target_rows[at]);
-    draws_->targets.host[i] = batch.target_tokens[at];
+    draws_->logits_rows.host()[i] = static_cast<int32_t>(batch.target_rows[at]);
+    draws_->targets.host()[i] = batch.target_tokens[at];
   }
   draws_->logits_rows.upload(count, stream);
   draws_->targets.upload(count, stream);
   for (int64_t begin = 0; begin < count; begin += blocks_.max_logits_rows()) {
     const int64_t part = std::min(blocks_.max_logits_rows(), count - begin);
     const float* logits =
-        blocks_.logits(context_, x_.data(), draws_->logits_rows.device.data() + begin, part);
+        blocks_.logits(context_, x_.data(), draws_->logits_rows.device() + begin, part);
     k::score_rows(context_,
                   {.logits = {.z = logits,
                               .ldz = config().vocab_size,
@@ -276,8 +275,8 @@ void CudaBackend::score(const StepBatch& batch, const StepOptions& options) {
                               .scratch = sample_scratch_.data(),
                               .first_bad_row = bad_logits_.data()},
                    .inv_temperature = logprob_inv_temperature(options.sampling.temperature),
-                   .targets = draws_->targets.device.data() + begin,
-                   .logp = draws_->logprobs.device.data() + begin});
+                   .targets = draws_->targets.device() + begin,
+                   .logp = draws_->logprobs.device() + begin});
   }
   draws_->logprobs.download(count, stream);
 }
@@ -287,7 +286,7 @@ void CudaBackend::copy_routing(int64_t row, int32_t* out) const {
   for (int64_t layer = 0; layer < config().num_hidden_layers; ++layer) {
     int32_t* to = out + layer * top_k;
     if (config().is_sparse(layer)) {
-      std::copy_n(routing_.host.data() + (layer * routing_rows_ + row) * top_k, top_k, to);
+      std::copy_n(routing_.host() + (layer * routing_rows_ + row) * top_k, top_k, to);
     } else {
       std::fill_n(to, top_k, -1);
     }

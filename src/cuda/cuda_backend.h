@@ -55,29 +55,6 @@ class CudaBackend : public RolloutBackend {
     auto operator<=>(const GraphKey&) const = default;
   };
   using Graph = std::unique_ptr<CUgraphExec_st, void (*)(CUgraphExec_st*)>;
-  /// Arrays of a step that the host fills and the device reads.
-  template <class T>
-  struct Input {
-    explicit Input(int64_t size) : host(size), device(size) {}
-    void upload(int64_t count, cudaStream_t stream) const {
-      check_cuda(cudaMemcpyAsync(device.data(), host.data(), static_cast<size_t>(count) * sizeof(T),
-                                 cudaMemcpyHostToDevice, stream),
-                 "copying a step to the device");
-    }
-    PinnedArray<T> host;
-    DeviceArray<T> device;
-  };
-  template <class T>
-  struct Output {
-    explicit Output(int64_t size) : host(size), device(size) {}
-    void download(int64_t count, cudaStream_t stream) const {
-      check_cuda(cudaMemcpyAsync(host.data(), device.data(), static_cast<size_t>(count) * sizeof(T),
-                                 cudaMemcpyDeviceToHost, stream),
-                 "copying a step's results");
-    }
-    PinnedArray<T> host;
-    DeviceArray<T> device;
-  };
   struct Draws;
 
   int64_t fill_rows(const StepBatch& batch, bool decode);
@@ -96,11 +73,11 @@ class CudaBackend : public RolloutBackend {
   DeviceArray<float> x_;  // [rows, hidden]
   int64_t pages_ = 0;
   DeviceArray<Bf16> kv_;
-  Input<int32_t> tokens_, positions_, sequences_, page_table_;
-  Input<uint8_t> counted_;
-  Output<int32_t> routing_;       // [layers][rows][top_k]; made when first asked for
-  int64_t routing_rows_ = 0;      // of the last run
-  std::unique_ptr<Draws> draws_;  // grows with what is drawn
+  MirroredArray<int32_t> tokens_, positions_, sequences_, page_table_;
+  MirroredArray<uint8_t> counted_;
+  MirroredArray<int32_t> routing_;  // [layers][rows][top_k]; made when first asked for
+  int64_t routing_rows_ = 0;        // of the last run
+  std::unique_ptr<Draws> draws_;    // grows with what is drawn
   DeviceArray<uint8_t> sample_scratch_;
   DeviceArray<int32_t> bad_logits_;
   RacMasks masks_;

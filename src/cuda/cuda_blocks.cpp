@@ -21,39 +21,6 @@ namespace {
 // Columns of an operand are multiples of this; parameters have the rows for it.
 int64_t round_up_8(int64_t n) { return (n + 7) / 8 * 8; }
 
-// An array that the host fills and the device reads; it grows with what is asked for.
-template <class T>
-class Input {
- public:
-  /// Room for `count` elements; what was there is lost.
-  void resize(int64_t count) {
-    count_ = count;
-    if (host_ != nullptr && count <= host_->size()) return;
-    const int64_t size = std::max<int64_t>(count + count / 4, 16);
-    host_ = std::make_unique<PinnedArray<T>>(size);
-    device_ = DeviceArray<T>(size);
-  }
-  void upload(cudaStream_t stream) const {
-    check_cuda(
-        cudaMemcpyAsync(device_.data(), host_->data(), bytes(), cudaMemcpyHostToDevice, stream),
-        "copying a batch to the device");
-  }
-  void download(cudaStream_t stream) const {
-    check_cuda(
-        cudaMemcpyAsync(host_->data(), device_.data(), bytes(), cudaMemcpyDeviceToHost, stream),
-        "copying results from the device");
-  }
-  T* host() const { return host_->data(); }
-  T* device() const { return device_.data(); }
-  int64_t size() const { return count_; }
-
- private:
-  size_t bytes() const { return static_cast<size_t>(count_) * sizeof(T); }
-  int64_t count_ = 0;
-  std::unique_ptr<PinnedArray<T>> host_;
-  DeviceArray<T> device_;
-};
-
 }  // namespace
 
 struct CudaBlocks::Batch {
@@ -61,15 +28,15 @@ struct CudaBlocks::Batch {
   int64_t rows = 0;
   int64_t pages = 0;
   DeviceRows device;
-  Input<int32_t> tokens, positions, sequences, page_table, routing;
-  Input<k::SequenceTile> tiles;
+  MirroredArray<int32_t> tokens, positions, sequences, page_table, routing;
+  MirroredArray<k::SequenceTile> tiles;
   // Rows by token, for the embedding's gradient.
-  Input<int32_t> distinct, first_row, rows_by_token;
+  MirroredArray<int32_t> distinct, first_row, rows_by_token;
 };
 
 struct CudaBlocks::HeadRows {
-  Input<int32_t> rows, targets;
-  Input<float> logp, entropy, dlogp;
+  MirroredArray<int32_t> rows, targets;
+  MirroredArray<float> logp, entropy, dlogp;
 };
 
 struct CudaBlocks::Scratch {
@@ -188,7 +155,7 @@ void CudaBlocks::take(const RowBatch& batch) {
     tiles += (n + k::kBackwardTile - 1) / k::kBackwardTile;
   }
   const int64_t max_pages = (longest + kernels::kPageSize - 1) / kernels::kPageSize;
-  for (Input<int32_t>* rows : {&b.tokens, &b.positions, &b.sequences, &b.rows_by_token}) {
+  for (MirroredArray<int32_t>* rows : {&b.tokens, &b.positions, &b.sequences, &b.rows_by_token}) {
     rows->resize(batch.rows);
   }
   b.page_table.resize(batch.sequences * max_pages);
@@ -235,8 +202,8 @@ void CudaBlocks::take(const RowBatch& batch) {
   for (int64_t r = 0; r < batch.rows; ++r) {
     b.rows_by_token.host()[next[static_cast<size_t>(batch.tokens[r])]++] = static_cast<int32_t>(r);
   }
-  for (const Input<int32_t>* input : {&b.tokens, &b.positions, &b.sequences, &b.page_table,
-                                      &b.distinct, &b.first_row, &b.rows_by_token}) {
+  for (const MirroredArray<int32_t>* input : {&b.tokens, &b.positions, &b.sequences, &b.page_table,
+                                              &b.distinct, &b.first_row, &b.rows_by_token}) {
     input->upload(context_.stream);
   }
   b.tiles.upload(context_.stream);
@@ -281,7 +248,8 @@ void CudaBlocks::require_taken(const RowBatch& batch) const {
 
 void CudaBlocks::take(const Targets& targets) {
   require(forward_ != nullptr, "targets before a batch was embedded");
-  for (Input<int32_t>* input : {&head_->rows, &head_->targets}) input->resize(targets.count);
+  for (MirroredArray<int32_t>* input : {&head_->rows, &head_->targets})
+    input->resize(targets.count);
   for (int64_t i = 0; i < targets.count; ++i) {
     const int32_t token = targets.tokens[i];
     require(token >= 0 && token < model_.config().vocab_size,

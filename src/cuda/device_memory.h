@@ -3,7 +3,9 @@
 
 #include <cuda_runtime_api.h>
 
+#include <algorithm>
 #include <cstdint>
+#include <memory>
 #include <utility>
 #include <vector>
 
@@ -67,6 +69,45 @@ class PinnedArray {
  private:
   void* data_ = nullptr;
   int64_t size_;
+};
+
+/// An array on both sides: one fills it, the other reads it. It grows with what is asked for.
+template <class T>
+class MirroredArray {
+ public:
+  MirroredArray() = default;
+  explicit MirroredArray(int64_t size) { resize(size); }
+
+  /// Room for `size` elements; what was there is lost when it grows.
+  void resize(int64_t size) {
+    size_ = size;
+    if (host_ != nullptr && size <= host_->size()) return;
+    const int64_t room = std::max<int64_t>(size + size / 4, 16);
+    host_ = std::make_unique<PinnedArray<T>>(room);
+    device_ = DeviceArray<T>(room);
+  }
+  int64_t size() const { return size_; }
+  T* host() const { return host_->data(); }
+  T* device() const { return device_.data(); }
+
+  /// The first `count` elements; the host's must stay as they are until the stream has copied them.
+  void upload(int64_t count, cudaStream_t stream) const {
+    check_cuda(cudaMemcpyAsync(device(), host(), static_cast<size_t>(count) * sizeof(T),
+                               cudaMemcpyHostToDevice, stream),
+               "copying to the device");
+  }
+  void upload(cudaStream_t stream) const { upload(size_, stream); }
+  void download(int64_t count, cudaStream_t stream) const {
+    check_cuda(cudaMemcpyAsync(host(), device(), static_cast<size_t>(count) * sizeof(T),
+                               cudaMemcpyDeviceToHost, stream),
+               "copying from the device");
+  }
+  void download(cudaStream_t stream) const { download(size_, stream); }
+
+ private:
+  int64_t size_ = 0;
+  std::unique_ptr<PinnedArray<T>> host_;
+  DeviceArray<T> device_;
 };
 
 class Stream {
