@@ -12,6 +12,7 @@
 #include "bench/kernel_times.h"
 #include "bench/requests.h"
 #include "bench/shapes.h"
+#include "cuda/device.h"
 #include "eval/cuda_generator.h"
 #include "eval/device.h"
 #endif
@@ -131,6 +132,7 @@ void add_kernel_times(CudaGenerator& generator, std::span<const Request> request
 
 Result bench_device_rollout(kernels::CpuRuntime&, const RolloutBench& options) {
   constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
+  cuda::require_device();
   const double bandwidth = copy_bandwidth();
   const ModelConfig config = bench_shape(options.shape);
   Result result;

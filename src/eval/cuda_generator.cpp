@@ -1,6 +1,7 @@
 #include "eval/cuda_generator.h"
 
 #include "base/error.h"
+#include "cuda/device.h"
 #include "cuda/memory_plan.h"
 
 namespace quads {
@@ -10,8 +11,7 @@ namespace {
 constexpr int64_t kReserve = int64_t{1} << 30;
 
 cuda::CudaBackend::Options backend_options(const GeneratorOptions& options) {
-  std::string reason;
-  require(kernels::cuda::device_available(&reason), "--device cuda: {}", reason);
+  cuda::require_device();
   require(options.stored == nullptr, "--weights-as-stored: not on a GPU; use --device cpu");
   return {.precision = options.precision,
           .scope = options.scope,

@@ -1,8 +1,8 @@
 // Both sides on a GPU: masters, moments and gradients beside the weights of both sides.
-#include "base/error.h"
 #include "cuda/cuda_backend.h"
 #include "cuda/cuda_blocks.h"
 #include "cuda/cuda_optimizer.h"
+#include "cuda/device.h"
 #include "cuda/memory_plan.h"
 #include "rl/sides.h"
 
@@ -95,8 +95,7 @@ class CudaSides : public Sides {
 }  // namespace
 
 std::unique_ptr<Sides> make_cuda_sides(Parameters& policy, const SidesOptions& options) {
-  std::string reason;
-  require(kernels::cuda::device_available(&reason), "--device cuda: {}", reason);
+  cuda::require_device();
   const cuda::MemoryPlan plan = plan_of(policy, options);
   plan.require_fits(cuda::free_bytes());
   return std::make_unique<CudaSides>(policy, options, plan.describe());

@@ -37,7 +37,11 @@ CudaContext make_context(Stream stream) {
 bool device_available(std::string* reason) {
   int count = 0;
   const cudaError_t error = cudaGetDeviceCount(&count);
-  if (error != cudaSuccess) *reason = cudaGetErrorString(error);
+  if (error == cudaErrorInsufficientDriver) {
+    *reason = "there is no NVIDIA driver, or it is too old for this CUDA runtime";
+  } else if (error != cudaSuccess) {
+    *reason = cudaGetErrorString(error);
+  }
   if (error == cudaSuccess && count == 0) *reason = "no CUDA device";
   return error == cudaSuccess && count > 0;
 }

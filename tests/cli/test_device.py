@@ -1,0 +1,23 @@
+"""--device cuda where there is no GPU, or in a build without CUDA: one clear line."""
+
+import shutil
+
+import pytest
+from small_task import TASK
+
+pytestmark = pytest.mark.skipif(shutil.which("nvidia-smi") is not None, reason="there is a GPU")
+
+
+def test_a_missing_gpu_is_one_line_and_leaves_nothing(quads, base, tmp_path):
+    prompts = tmp_path / "prompts.jsonl"
+    prompts.write_text('{"prompt": "1*2="}\n')
+    out = tmp_path / "out"
+    for command in (
+        ("rollout", "--prompts", prompts, "--out", out, "--model", base),
+        ("eval", *TASK, "--problems", 4, "--model", base),
+        ("train", *TASK, "--num-rollout", 1, "--out", out, "--load", base),
+        ("bench", "rollout", "--model-shape", "30b"),
+    ):
+        result = quads(*command, "--device", "cuda", status=1)
+        assert result.stderr.strip().splitlines()[-1].startswith("quads: --device cuda: "), command
+        assert not out.exists(), command
