@@ -49,6 +49,9 @@ void run(const CLI::App& command, const Options& o) {
   if (!o.out.empty()) require_writable_target(o.out);
   o.json.require_writable();
   const std::vector<NamedPrecision> precisions = o.precisions.make();
+  require(o.task.prompt_data.empty() || !o.task.eval_data.empty(),
+          "--prompt-data {}: problems to train on are not evaluated: give them as --eval-data",
+          o.task.prompt_data);
   const LoadedModel model = load_model(o.model, true, o.generation.stored_codes());
   const TaskOptions task_options = with_benchmark(o.task, command, o.benchmark);
   const std::unique_ptr<Task> task = task_options.make(model);
@@ -96,6 +99,10 @@ void add_eval(CLI::App& app) {
   o->json.add(command);
   o->precisions.add(command, {"bf16"});
   o->task.add(command);
+  command->get_option("--prompt-data")
+      ->description("JSONL that was trained on: a problem in both files is an error");
+  command->get_option("--eval-data")
+      ->description("JSONL with problems to evaluate on, instead of a built-in task");
   command->add_option("--benchmark", o->benchmark,
                       "JSONL in the form of AIME and HMMT (problem, answer) or LiveCodeBench "
                       "(question_content, test cases); chooses --rm-type and --prompt-template");

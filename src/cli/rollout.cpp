@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <optional>
+#include <set>
 
 #include "base/error.h"
 #include "cli/generation_options.h"
@@ -55,7 +56,8 @@ Work plan(const std::vector<PromptLine>& lines, int32_t n_samples) {
   return work;
 }
 
-// The rewards of the samples whose prompts have a label or metadata; none at all after Ctrl-C.
+// The rewards of the samples whose prompts have a label or metadata; none at all after Ctrl-C. A
+// reward that breaks down gives failures: what was sampled is kept.
 std::vector<std::optional<RewardResult>> score(Reward& reward,
                                                const std::vector<const PromptLine*>& lines,
                                                const std::vector<Sample>& samples,
@@ -76,8 +78,38 @@ std::vector<std::optional<RewardResult>> score(Reward& reward,
     const std::vector<RewardResult> scored = score_responses(reward, problems, responses);
     for (size_t i = 0; i < places.size(); ++i) results[places[i]] = scored[i];
   } catch (const Interrupted&) {
+  } catch (const Error& error) {
+    for (size_t place : places) results[place] = RewardResult{.failure = error.what()};
   }
   return results;
+}
+
+// Says on stderr how many could not be scored, and the first cause.
+void tell_failures(const std::vector<std::optional<RewardResult>>& rewards) {
+  int64_t asked = 0, failed = 0;
+  std::string first;
+  for (const auto& reward : rewards) {
+    asked += reward.has_value();
+    if (!reward || reward->failure.empty()) continue;
+    if (failed++ == 0) first = reward->failure;
+  }
+  if (failed == 0) return;
+  std::fprintf(stderr, "%lld of %lld responses could not be scored; first: %s\n",
+               static_cast<long long>(failed), static_cast<long long>(asked), first.c_str());
+}
+
+std::unique_ptr<Reward> make_reward(const Options& o, const LoadedModel& model,
+                                    const std::vector<PromptLine>& lines) {
+  if (!o.task.name.empty()) {
+    o.rewards.require_none(o.task.name);
+    return o.task.make()->reward();
+  }
+  require(o.task.options.empty(), "--task-option is for --task, which is not given");
+  std::set<std::string> by_problem;
+  for (const PromptLine& line : lines) {
+    if (auto type = own_reward(line.metadata.get())) by_problem.insert(*type);
+  }
+  return o.rewards.make(model, std::move(by_problem));
 }
 
 void run(const Options& o) {
@@ -98,12 +130,7 @@ void run(const Options& o) {
   require(!std::filesystem::equivalent(o.prompts, o.out, unequal),
           "--out {}: would overwrite the prompts", o.out);
   const OutputLock lock = OutputLock::beside(o.out);
-  RewardOptions reward_options = o.rewards.parsed_for(model);
-  for (const PromptLine& line : lines) {
-    if (auto type = own_reward(line.metadata.get())) reward_options.by_problem.insert(*type);
-  }
-  const std::unique_ptr<Reward> reward =
-      o.task.name.empty() ? make_reward(reward_options) : o.task.make()->reward();
+  const std::unique_ptr<Reward> reward = make_reward(o, model, lines);
   Work work = plan(lines, o.n_samples);
   const auto runtime = o.runtime.make();
   GenerateOptions options = o.generation.make(model.stop_tokens);
@@ -181,6 +208,7 @@ void run(const Options& o) {
                           rewards[i] ? &*rewards[i] : nullptr));
   }
   out.commit();
+  tell_failures(rewards);
   require(finished == wanted, "stopped: {} of {} samples were finished and are in {}", finished,
           wanted, o.out);
 }

@@ -1,8 +1,11 @@
 #include "cli/task_options.h"
 
+#include <algorithm>
 #include <cstdio>
+#include <filesystem>
 
 #include "base/error.h"
+#include "compare/child_process.h"
 #include "io/json.h"
 
 namespace quads::cli {
@@ -18,6 +21,13 @@ void list_skipped(const SkippedLines& skipped) {
     text += fmt::format("  and {} more\n", more);
   }
   std::fputs(text.c_str(), stderr);
+}
+
+// Of the .venv that scripts/setup makes beside a build: <folder>/build/src/cli/quads.
+std::string default_python() {
+  const std::filesystem::path folder = this_program().parent_path() / "../../..";
+  const std::filesystem::path python = (folder / ".venv/bin/python").lexically_normal();
+  return std::filesystem::exists(python) ? python.string() : "python3";
 }
 
 }  // namespace
@@ -55,8 +65,9 @@ void RewardFlags::add(CLI::App* command) {
                    "SOURCE=NAME: the --rm-type of problems whose data_source is SOURCE; repeatable")
       ->delimiter(',');
   command->add_option("--rm-command", options.command, "program of --rm-type command");
-  command->add_option("--rm-python", options.python, "Python with math-verify, for --rm-type math")
-      ->capture_default_str();
+  command->add_option("--rm-python", python,
+                      "Python with math-verify, for --rm-type math; else .venv/bin/python beside "
+                      "the build that this program is in, else python3");
   command->add_option("--rm-workers", options.workers, "processes that score; 0: one a core")
       ->capture_default_str()
       ->check(CLI::Range(0, 1024));
@@ -76,6 +87,7 @@ void RewardFlags::add(CLI::App* command) {
 
 RewardOptions RewardFlags::parsed() const {
   RewardOptions result = options;
+  result.python = python.empty() ? default_python() : python;
   for (const std::string& entry : by_source) {
     const size_t equals = entry.rfind('=');
     if (equals == std::string::npos || equals == 0 || equals + 1 == entry.size()) {
@@ -87,22 +99,53 @@ RewardOptions RewardFlags::parsed() const {
   return result;
 }
 
-RewardOptions RewardFlags::parsed_for(const LoadedModel& model) const {
+void RewardFlags::require_used(const std::set<std::string>& types, const std::string& why) const {
+  const RewardOptions defaults;
+  const auto check = [&](bool given, std::string_view option, const std::set<std::string>& users) {
+    const bool used =
+        std::ranges::any_of(users, [&](const std::string& user) { return types.contains(user); });
+    require(!given || used, "{} is for --rm-type {}, which scores nothing here: {}", option,
+            fmt::join(users, " or "), why);
+  };
+  check(!options.command.empty(), "--rm-command", {"command"});
+  check(!python.empty() && python != defaults.python, "--rm-python", {"math"});
+  check(options.code_sandbox != defaults.code_sandbox, "--code-sandbox", {"code"});
+  check(options.code_fraction, "--code-fraction", {"code"});
+  check(options.workers != defaults.workers, "--rm-workers", {"code", "command", "math"});
+  check(options.timeout_s != defaults.timeout_s, "--rm-timeout", {"code", "command", "math"});
+}
+
+std::unique_ptr<Reward> RewardFlags::make(const LoadedModel& model,
+                                          std::set<std::string> by_problem) const {
   RewardOptions result = parsed();
   result.cancel = &stop_requested();
+  result.by_problem = std::move(by_problem);
+  std::set<std::string> used = result.by_problem;
+  used.insert(result.types.begin(), result.types.end());
+  for (const auto& [source, type] : result.by_source) used.insert(type);
   if (model.tokenizer) {
     for (const int32_t& token : model.stop_tokens) {
       result.stops.push_back(model.tokenizer->decode(std::span(&token, 1)));
     }
   }
-  return result;
+  require_used(used, fmt::format("in use are {}", fmt::join(used, ", ")));
+  return make_reward(result);
+}
+
+void RewardFlags::require_none(const std::string& task) const {
+  const RewardOptions defaults;
+  const std::string why = fmt::format("task {} has its own reward; it is for --prompt-data", task);
+  require(options.types == defaults.types, "--rm-type {}: {}", fmt::join(options.types, ","), why);
+  require(options.weights.empty(), "--rm-weights: {}", why);
+  require(by_source.empty(), "--rm-by-source: {}", why);
+  require_used({}, why);
 }
 
 void TaskOptions::add(CLI::App* command) {
   built_in.add(command);
   command->add_option("--prompt-data", prompt_data,
-                      "JSONL with problems instead of a built-in task");
-  command->add_option("--eval-data", eval_data, "the same, to evaluate on");
+                      "JSONL with problems to train on, instead of a built-in task");
+  command->add_option("--eval-data", eval_data, "JSONL with problems to evaluate on");
   add_format(command);
   command
       ->add_flag("--rollout-shuffle,!--no-rollout-shuffle", data.shuffle,
@@ -145,6 +188,9 @@ void TaskOptions::add_format(CLI::App* command) {
 
 std::unique_ptr<Task> TaskOptions::make(const LoadedModel& model) const {
   if (!from_files()) return built_in.make();
+  require(built_in.options.empty() && built_in.name == BuiltInTaskOptions{}.name,
+          "--task and --task-option are for a built-in task: the problems come from {}",
+          prompt_data.empty() ? eval_data : prompt_data);
   JsonlOptions options = data;
   options.train = prompt_data;
   options.eval = eval_data;
@@ -167,15 +213,10 @@ std::unique_ptr<Task> TaskOptions::make(const LoadedModel& model) const {
 
 std::unique_ptr<Reward> TaskOptions::make_reward(const Task& task, const LoadedModel& model) const {
   if (std::unique_ptr<Reward> own = task.reward()) {
-    const RewardOptions defaults;
-    require(rewards.options.types == defaults.types,
-            "--rm-type {}: task {} has its own reward; it is for --prompt-data",
-            fmt::join(rewards.options.types, ","), built_in.name);
+    rewards.require_none(built_in.name);
     return own;
   }
-  RewardOptions options = rewards.parsed_for(model);
-  options.by_problem = task.reward_types();
-  return quads::make_reward(options);
+  return rewards.make(model, task.reward_types());
 }
 
 }  // namespace quads::cli

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -23,12 +24,18 @@ struct BuiltInTaskOptions {
 /// --rm-*: what scores responses to problems from files.
 struct RewardFlags {
   RewardOptions options;
+  std::string python;                  // empty: of the .venv beside the build, else in PATH
   std::vector<std::string> by_source;  // SOURCE=NAME
   void add(CLI::App* command);
   /// The options with by_source taken apart; usage error for an entry without '='.
   RewardOptions parsed() const;
-  /// The same with the model's stop tokens and this process's signals, to make a reward from.
-  RewardOptions parsed_for(const LoadedModel& model) const;
+  /// Error for an option that none of the rewards in `types` reads; `why` ends the message. Only
+  /// values other than the defaults count, since a run's config.toml has all options.
+  void require_used(const std::set<std::string>& types, const std::string& why) const;
+  /// Error for any of them: `task` has its own reward.
+  void require_none(const std::string& task) const;
+  /// The reward for problems that name those in `by_problem` themselves. Error as above.
+  std::unique_ptr<Reward> make(const LoadedModel& model, std::set<std::string> by_problem) const;
 };
 
 /// A built-in task or files of problems, with what scores them.
@@ -46,7 +53,8 @@ struct TaskOptions {
   bool from_files() const { return !prompt_data.empty() || !eval_data.empty(); }
   /// Lists on stderr what was left out of the files.
   std::unique_ptr<Task> make(const LoadedModel& model) const;
-  /// The task's own reward, or what --rm-type names; Error for both.
+  /// The task's own reward, or what --rm-type names; Error for both, and for options of a reward
+  /// that is not used.
   std::unique_ptr<Reward> make_reward(const Task& task, const LoadedModel& model) const;
 };
 

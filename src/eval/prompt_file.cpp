@@ -14,6 +14,11 @@ std::vector<PromptLine> read_prompts(const std::filesystem::path& path,
     line.sample = get_or<int32_t>(json, "sample", 0, where);
     require(line.index >= 0 && line.sample >= 0, "{}: 'index' {} and 'sample' {} must be >= 0",
             where, line.index, line.sample);
+    const auto prompt = json.find("prompt");
+    require(prompt == json.end() || !prompt->is_array(),
+            "{}: 'prompt' is a list of messages, a text is expected: scripts/render_prompts.py "
+            "renders them with the model's chat template",
+            where);
     line.prompt = get_or<std::string>(json, "prompt", "", where);
     line.label = find_key<std::string>(json, "label", where);
     if (auto metadata = find_key<Json>(json, "metadata", where)) {

@@ -21,6 +21,11 @@ RewardResult result_of(const WorkerReply& reply) {
 
 }  // namespace
 
+CommandReward::CommandReward(WorkerPoolOptions options) : pool_(std::move(options)) {
+  const RewardRequest empty;
+  score({&empty, 1});
+}
+
 std::vector<RewardResult> CommandReward::score(std::span<const RewardRequest> requests) {
   std::vector<std::string> lines;
   for (const RewardRequest& request : requests) {

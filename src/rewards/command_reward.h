@@ -15,7 +15,9 @@ namespace quads {
 /// not UTF-8 are replaced by U+FFFD.
 class CommandReward : public Reward {
  public:
-  explicit CommandReward(WorkerPoolOptions options) : pool_(std::move(options)) {}
+  /// Asks about an empty response, so that a program that cannot start is an Error before anything
+  /// is sampled; what it answers does not count.
+  explicit CommandReward(WorkerPoolOptions options);
   std::vector<RewardResult> score(std::span<const RewardRequest> requests) override;
 
  private:

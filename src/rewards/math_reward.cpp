@@ -11,6 +11,8 @@
 namespace quads {
 namespace {
 
+constexpr std::string_view kRemedy = "--rm-python names a Python with math-verify 0.9.0";
+
 std::string question_json(std::string_view label, std::string_view answer) {
   return Json{{"label", label}, {"answer", answer}}.dump(-1, ' ', false,
                                                          Json::error_handler_t::replace);
@@ -44,8 +46,8 @@ MathReward::MathReward(WorkerPoolOptions checker) : pool_(std::move(checker)) {
   for (size_t i = 0; i < replies.size(); ++i) {
     const auto result = result_of(replies[i]);
     require(result && result->failure.empty() && result->value == (i == 0 ? 1 : 0),
-            "math: the checker does not work: asked {}, {}", questions[i],
-            what_happened(replies[i]));
+            "math: the checker does not work: asked {}, {}; {}", questions[i],
+            what_happened(replies[i]), kRemedy);
   }
 }
 
@@ -149,6 +151,8 @@ std::unique_ptr<Reward> make_math_reward(const RewardOptions& options) {
       // The order of Python's sets must not depend on the run.
       .command = {"env", "PYTHONHASHSEED=0", options.python, "-c", std::string(kMathVerifyWorker),
                   std::to_string(step_s)},
+      .name = fmt::format("{} (math-verify)", options.python),
+      .remedy = std::string(kRemedy),
       .workers = options.num_workers(),
       .request_s = options.timeout_s,
       .cancel = options.cancel,

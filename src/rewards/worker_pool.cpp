@@ -193,10 +193,7 @@ class WorkerPool::Round {
 
   void give_up_untaken(std::unique_ptr<Worker>& worker, const std::string& what) {
     const size_t request = worker->request;
-    require(!retried_[request],
-            "{}; the program has to stay up, read a line of JSON from standard "
-            "input and print a line of JSON to standard output",
-            message(*worker, what));
+    require(!retried_[request], "{}; {}", message(*worker, what), options_.remedy);
     retried_[request] = true;
     waiting_.push_front(request);
     worker.reset();
@@ -205,8 +202,9 @@ class WorkerPool::Round {
   std::string message(Worker& worker, const std::string& what) const {
     worker.process.end(0);  // all that it wrote
     const std::string tail = worker.process.error_tail();
-    const std::string command = printable(fmt::format("{}", fmt::join(options_.command, " ")));
-    return fmt::format("worker `{}` {}{}{}", command, what,
+    const std::string name =
+        options_.name.empty() ? fmt::format("{}", fmt::join(options_.command, " ")) : options_.name;
+    return fmt::format("worker `{}` {}{}{}", printable(name), what,
                        tail.empty() ? "" : "; its standard error ends: ", tail);
   }
 

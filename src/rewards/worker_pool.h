@@ -12,6 +12,12 @@ namespace quads {
 struct WorkerPoolOptions {
   /// Program, looked up in PATH, and its arguments.
   std::vector<std::string> command;
+  /// What messages call it; empty: the command.
+  std::string name{};
+  /// What would be right, for the message that it cannot start.
+  std::string remedy =
+      "the program has to stay up, read a line of JSON from standard input and print a line of "
+      "JSON to standard output";
   int workers = 1;
   /// For a worker to take a request: what it needs to start (imports, a model to load).
   double start_s = 60;

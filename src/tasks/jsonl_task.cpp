@@ -11,6 +11,15 @@ namespace {
 
 using Prompts = std::unordered_set<std::string_view>;
 
+int64_t count_tokens(const std::string& prompt, const JsonlOptions& options,
+                     const std::string& where) {
+  try {
+    return options.count_tokens(prompt);
+  } catch (const Error& error) {
+    fail("{}: the prompt: {}", where, error.what());
+  }
+}
+
 std::vector<Problem> read_problems(const std::filesystem::path& path, const JsonlOptions& options,
                                    const Prompts& training_prompts, SkippedLines& skipped) {
   constexpr size_t kListed = 10;
@@ -26,9 +35,9 @@ std::vector<Problem> read_problems(const std::filesystem::path& path, const Json
       require(!training_prompts.contains(problem.prompt),
               "{}: this prompt is also in the training file", where);
       problem.index = std::ssize(problems);
-      if (options.max_prompt_tokens > 0) {
-        const int64_t tokens = options.count_tokens(problem.prompt);
-        if (tokens > options.max_prompt_tokens) {
+      if (options.count_tokens) {
+        const int64_t tokens = count_tokens(problem.prompt, options, where);
+        if (options.max_prompt_tokens > 0 && tokens > options.max_prompt_tokens) {
           skip(skipped.too_long, fmt::format("{}: the prompt has {} tokens, more than {}", where,
                                              tokens, options.max_prompt_tokens));
           return;

@@ -24,7 +24,8 @@ struct JsonlOptions {
   bool shuffle = true;
   /// Problems with a longer prompt are left out; 0 keeps all.
   int64_t max_prompt_tokens = 0;
-  /// Needed for max_prompt_tokens.
+  /// Error for a prompt that cannot be encoded, which makes its line malformed. Needed for
+  /// max_prompt_tokens; without it no prompt is tried.
   std::function<int64_t(std::string_view)> count_tokens{};
 };
 

@@ -108,7 +108,7 @@ def test_bad_lines_end_the_run_or_are_left_out_and_counted(quads, base, tmp_path
     write_lines(data, TRAIN)
     data.write_text(data.read_text() + '{"prompt": "2*\n' + '{"prompt": "2*2="}\n')
     error = train(quads, base, tmp_path / "a", "--prompt-data", data, status=1).stderr
-    assert f"{data}:10: not valid JSON" in error and error.count("\n") == 1
+    assert f"{data}:10: not valid JSON: parse error at column " in error and error.count("\n") == 1
     result = train(quads, base, tmp_path / "b", "--prompt-data", data, "--on-bad-data", "skip")
     assert "left out 2 malformed lines" in result.stderr
     assert f"{data}:11: key 'label' is missing" in result.stderr
@@ -119,6 +119,31 @@ def test_bad_lines_end_the_run_or_are_left_out_and_counted(quads, base, tmp_path
         "--rollout-max-prompt-len", 3, status=1,
     )  # fmt: skip
     assert f"all 9 lines were left out; first: {data}:1: the prompt has 4 tokens" in result.stderr
+
+
+def test_a_prompt_that_cannot_be_encoded_is_a_malformed_line(quads, base, files, tmp_path):
+    data = write_lines(tmp_path / "odd.jsonl", [TRAIN[0], {"prompt": "\u2603=", "label": "1"}, *TRAIN[1:]])
+    error = train(quads, base, tmp_path / "a", "--prompt-data", data, status=1).stderr
+    assert f"{data}:2: the prompt: " in error and error.count("\n") == 1
+    skip = ["--on-bad-data", "skip"]
+    result = train(quads, base, tmp_path / "b", "--prompt-data", data, *skip)
+    assert "left out 1 malformed lines" in result.stderr and f"{data}:2: the prompt: " in result.stderr
+    result = quads("eval", "--model", base, "--eval-data", data, "--max-response-len", 4, *skip)
+    assert f"{data}:2: the prompt: " in result.stderr and "9 problems" in result.stdout
+
+
+def test_problems_to_train_on_are_not_evaluated(quads, base, files):
+    error = quads("eval", "--model", base, "--prompt-data", files[0], status=1).stderr
+    assert "--eval-data" in error and error.count("\n") == 1
+
+
+def test_the_python_of_math_is_found_beside_the_build_or_named(quads, base, files, tmp_path):
+    data, options = ["--prompt-data", files[0]], ["--rm-type", "math", "--rm-workers", 1]
+    if (quads.program.parents[3] / ".venv/bin/python").exists():  # else nobody knows what python3 has
+        train(quads, base, tmp_path / "a", *data, *options, num_rollout=1)
+    error = train(quads, base, tmp_path / "b", *data, *options, "--rm-python", "/no/python", status=1).stderr
+    assert "/no/python" in error and "--rm-python names a Python with math-verify" in error
+    assert error.count("\n") == 1 and "import json" not in error
 
 
 def test_messages_without_a_template_are_an_error(quads, base, tmp_path):
@@ -139,6 +164,12 @@ def test_reward_options_are_checked(quads, base, files, tmp_path):
     lines = write_lines(tmp_path / "x.jsonl", [TRAIN[0] | {"metadata": {"rm_type": "f1"}}])
     unknown = train(quads, base, tmp_path / "a", "--prompt-data", lines, status=1).stderr
     assert f"{lines}:1: " in unknown and "unknown reward 'f1'" in unknown
+    unused = error("--rm-command", "true")
+    assert "--rm-command is for --rm-type command" in unused and "in use are exact" in unused
+    assert "--rm-python is for --rm-type math" in error("--rm-python", "/usr/bin/python3")
+    assert "--code-fraction is for --rm-type code" in error("--code-fraction")
+    assert "--rm-timeout is for --rm-type code or command or math" in error("--rm-timeout", 3)
+    assert "--task-option are for a built-in task" in error("--task-option", "first_digits=1")
     own = train(quads, base, tmp_path / "a", "--rm-type", "code", status=1).stderr
     assert "task multiply has its own reward" in own
     alone = train(quads, base, tmp_path / "a", "--eval-data", files[1], status=1).stderr

@@ -71,6 +71,7 @@ def test_bad_prompts_are_named_and_leave_no_output(quads, base, tmp_path):
         ({"prompt_tokens": [99]}, "99"),
         ({"prompt": "1*1=", "index": 0}, "0"),
         ({"prompt": ""}, "p.jsonl:2: 'prompt' is empty"),
+        ({"prompt": [{"role": "user", "content": "1*1="}]}, "scripts/render_prompts.py"),
         ({"prompt_tokens": []}, "p.jsonl:2: the prompt is empty"),
         ({"label": "1"}, "p.jsonl:2: neither 'prompt' nor 'prompt_tokens' is there"),
         ({"prompt": "1" * 1000}, "p.jsonl:2: the prompt's 1000 tokens and a response of up to 64 "
@@ -122,6 +123,31 @@ def test_two_processes_do_not_write_to_one_file(quads, base, tmp_path):
     process.send_signal(signal.SIGINT)
     process.communicate(timeout=60)
     assert sorted(tmp_path.iterdir()) == [out, prompts]
+
+
+def test_failed_rewards_are_counted_and_the_samples_kept(quads, base, tmp_path):
+    prompts = write_lines(tmp_path / "p.jsonl", [{"prompt": "7*8=", "label": "56"}, {"prompt": "1*1="}])
+    out = tmp_path / "out.jsonl"
+    program = "while read line; do echo '{\"error\": \"no grade\"}'; done"
+    reward = ["--rm-type", "command", "--rm-command", program, "--rm-workers", 1]
+    arguments = ["rollout", "--model", base, "--prompts", prompts, "--out", out]
+    error = quads(*arguments, *reward, "--n-samples-per-prompt", 2).stderr
+    assert "2 of 2 responses could not be scored; first: command: no grade\n" in error
+    assert len(read_lines(out)) == 4
+
+
+def test_a_reward_program_that_cannot_start_fails_before_sampling(quads, base, tmp_path):
+    prompts = write_lines(tmp_path / "p.jsonl", [{"prompt": "7*8=", "label": "56"}])
+    out = tmp_path / "out.jsonl"
+    arguments = ["rollout", "--model", base, "--prompts", prompts, "--out", out]
+    error = quads(*arguments, "--rm-type", "command", "--rm-command", "no-such-program", status=1).stderr
+    assert "not found" in error and error.count("\n") == 1 and not out.exists()
+    error = quads(*arguments, "--rm-command", "true", status=1).stderr
+    assert "--rm-command is for --rm-type command" in error
+    error = quads(*arguments, "--task", "multiply", "--rm-command", "true", status=1).stderr
+    assert "task multiply has its own reward" in error
+    error = quads(*arguments, "--task-option", "first_digits=1", status=1).stderr
+    assert "--task-option is for --task" in error
 
 
 def test_progress_counts_samples(quads, base, tmp_path):

@@ -61,9 +61,10 @@ TEST(CommandReward, WhatGivesNoNumberIsAFailureWithItsCause) {
 TEST(CommandReward, ACommandThatCannotRunIsAnError) {
   expect_contains(error_of([] { make_reward({.types = {"command"}}); }),
                   "--rm-type command needs --rm-command");
-  const auto reward = make_reward({.types = {"command"}, .command = "no-such-program --fast"});
-  const RewardRequest request = {.prompt = "", .response = "", .label = ""};
-  expect_contains(error_of([&] { reward->score({&request, 1}); }), "not found");
+  const auto make = [] {
+    make_reward({.types = {"command"}, .command = "no-such-program --fast", .workers = 2});
+  };
+  expect_contains(error_of(make), "not found");
 }
 
 }  // namespace

@@ -141,7 +141,7 @@ TEST(MathReward, RefusesACheckerThatIsWrongOrDoesNotStart) {
   EXPECT_EQ(
       error_of([] { MathReward reward(checker("equal = True")); }),
       "math: the checker does not work: asked {\"answer\":\"1+1\",\"label\":\"3\"}, it answered "
-      "{\"equal\": true}");
+      "{\"equal\": true}; --rm-python names a Python with math-verify 0.9.0");
   expect_error([] { MathReward reward(checker("equal = 'yes'")); },
                "it answered {\"equal\": \"yes\"}");
   const char* missing = "import sys\nsys.exit('no math-verify here')";
@@ -150,8 +150,11 @@ TEST(MathReward, RefusesACheckerThatIsWrongOrDoesNotStart) {
         MathReward reward({.command = {"/usr/bin/python3", "-c", missing}});
       },
       "no math-verify here");
-  expect_error([] { make_math_reward({.python = "/nonexistent/python", .workers = 1}); },
-               "/nonexistent/python");
+  const std::string error =
+      error_of([] { make_math_reward({.python = "/nonexistent/python", .workers = 1}); });
+  EXPECT_NE(error.find("/nonexistent/python"), std::string::npos) << error;
+  EXPECT_TRUE(error.ends_with("; --rm-python names a Python with math-verify 0.9.0")) << error;
+  EXPECT_EQ(error.find("import"), std::string::npos) << error;  // not the worker's source
 }
 
 TEST(MathReward, SendsBytesThatAreNotUtf8AsReplacements) {

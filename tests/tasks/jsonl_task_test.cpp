@@ -109,6 +109,23 @@ TEST(JsonlTask, ErrorsNameFileAndLine) {
   expect_contains(error_of([&] { only_eval.train_problem(1, 0); }), "no training file");
 }
 
+TEST(JsonlTask, APromptThatCannotBeEncodedIsAMalformedLine) {
+  const TempDir dir;
+  write_text(dir / "t.jsonl", lines("p", 3));
+  const auto count = [](std::string_view text) -> int64_t {
+    require(text != "p1", "no token for it");
+    return 1;
+  };
+  JsonlOptions options{.train = dir / "t.jsonl", .count_tokens = count};
+  const std::string message = "t.jsonl:2: the prompt: no token for it";
+  expect_contains(error_of([&] { JsonlTask task(options); }), message);
+  options.skip_bad_data = true;
+  const JsonlTask task(options);
+  EXPECT_EQ(task.skipped().bad, 1);
+  ASSERT_EQ(task.skipped().first.size(), 1U);
+  expect_contains(task.skipped().first[0], message);
+}
+
 TEST(JsonlTask, SkippedLinesAreCountedAndTheFirstTenListed) {
   const TempDir dir;
   std::string text = lines("p", 2) + "{\"prompt\": \"cut off\n";
