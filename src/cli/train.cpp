@@ -1,5 +1,9 @@
 // quads train: reinforcement learning under a recipe.
 #include <cstdio>
+#include <fstream>
+#include <map>
+#include <set>
+#include <sstream>
 
 #include "aten/aten_engine.h"
 #include "base/error.h"
@@ -77,6 +81,41 @@ ForeignBlocks make_aten_blocks(const Parameters& parameters, const Precision& pr
   return {std::move(refresh), std::move(blocks)};
 }
 
+// "key = value" of every line of a configuration that resolved_config wrote.
+std::map<std::string, std::string> settings(std::istream& config) {
+  std::map<std::string, std::string> result;
+  for (std::string line; std::getline(config, line);) {
+    const size_t equals = line.find(" = ");
+    if (equals != std::string::npos) result[line.substr(0, equals)] = line.substr(equals + 3);
+  }
+  return result;
+}
+
+// Says on stderr what differs between the run's configuration and the one it is continued with.
+void tell_changes(const std::filesystem::path& config, const std::string& resolved) {
+  std::ifstream file(config);
+  std::istringstream text(resolved);
+  const std::map<std::string, std::string> before = settings(file), now = settings(text);
+  if (before.empty()) return;
+  std::set<std::string> keys;
+  for (const auto* side : {&before, &now}) {
+    for (const auto& [key, value] : *side) keys.insert(key);
+  }
+  keys.erase("out");  // the folder itself, perhaps moved
+  const auto value_in = [](const std::map<std::string, std::string>& side, const std::string& key) {
+    const auto it = side.find(key);
+    return it == side.end() ? "not set" : it->second;
+  };
+  std::string changes;
+  for (const std::string& key : keys) {
+    const std::string was = value_in(before, key), is = value_in(now, key);
+    if (was == is) continue;
+    changes += fmt::format("{}{} was {}, is {}", changes.empty() ? "" : "; ", key, was, is);
+  }
+  if (changes.empty()) return;
+  std::fprintf(stderr, "continued with other settings: %s\n", changes.c_str());
+}
+
 void run(const CLI::App& command, const Options& o) {
   const std::atomic<bool>& stop = stop_requested();
   const std::filesystem::path out = o.out;
@@ -92,6 +131,10 @@ void run(const CLI::App& command, const Options& o) {
           "--eval-data without --prompt-data: there is nothing to train on");
   const std::unique_ptr<Reward> reward = o.task.make_reward(*task, model);
   const RlOptions rl = make_rl_options(o, model.parameters->config());
+  require(rl.n_samples_per_prompt != 1,
+          "--n-samples-per-prompt 1: --advantage-estimator {} compares a prompt's samples with one "
+          "another, so every advantage would be 0: give at least 2",
+          o.advantage);
   const auto runtime = o.runtime.make();
   const auto aten = [&](const Parameters& parameters, const kernels::CpuContext& context) {
     return make_aten_blocks(parameters, rl.recipe.trainer, rl.scope, context);
@@ -103,15 +146,25 @@ void run(const CLI::App& command, const Options& o) {
   }
   std::filesystem::create_directories(out);
   const OutputLock lock = OutputLock::inside(out);
-  if (o.resume && !loop.resume(out)) {
-    std::fprintf(stderr, "nothing to resume in %s, starting from step 0\n", o.out.c_str());
+  const bool resumed = o.resume && loop.resume(out);
+  if (o.resume && !resumed) {
+    std::fprintf(stderr, "WARNING: nothing to resume, %s has no checkpoint: starting from step 0\n",
+                 o.out.c_str());
   }
   if (loop.step() >= rl.num_rollout) {
     std::fprintf(stderr, "already at step %lld of %lld; nothing to do\n",
                  static_cast<long long>(loop.step()), static_cast<long long>(rl.num_rollout));
     return;
   }
-  write_file_atomically(out / "config.toml", resolved_config(command, {"resume"}));
+  if (!o.task.from_files()) {
+    std::fprintf(stderr,
+                 "training on the built-in task %s; --prompt-data F.jsonl trains on your own "
+                 "problems\n",
+                 o.task.built_in.name.c_str());
+  }
+  const std::string config = resolved_config(command, {"resume"});
+  if (resumed) tell_changes(out / "config.toml", config);
+  write_file_atomically(out / "config.toml", config);
   const int64_t first = loop.step();
   {
     Progress progress(

@@ -14,12 +14,14 @@ double learning_rate(const LrSchedule& schedule, int64_t step) {
           "lr is {}, expected a finite value of at least 0", schedule.lr);
   require(schedule.min_lr >= 0 && schedule.min_lr <= schedule.lr,
           "min_lr is {}, expected 0 to lr = {}", schedule.min_lr, schedule.lr);
-  require(schedule.warmup_steps >= 0, "warm-up is {} steps, expected at least 0",
+  require(schedule.warmup_steps >= 0, "--lr-warmup-steps: warm-up is {} steps, expected at least 0",
           schedule.warmup_steps);
   const bool decays = schedule.decay != LrDecay::kConstant;
-  require(!decays || schedule.warmup_steps < schedule.total_steps,
-          "warm-up of {} steps leaves nothing of {} to decay over", schedule.warmup_steps,
-          schedule.total_steps);
+  require(
+      !decays || schedule.warmup_steps < schedule.total_steps,
+      "--lr-warmup-steps: a warm-up of {} steps leaves nothing of {} to decay over; give fewer, "
+      "or --lr-decay constant",
+      schedule.warmup_steps, schedule.total_steps);
   if (step < schedule.warmup_steps) {
     return schedule.lr * static_cast<double>(step + 1) / static_cast<double>(schedule.warmup_steps);
   }

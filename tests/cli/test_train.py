@@ -128,7 +128,8 @@ def one_line(error):
     """The error, after which nothing and before which at most progress is printed."""
     *progress, error, rest = error.split("\n")
     assert error.startswith("quads: ") and not rest, error
-    assert all(line.startswith("quads ") for line in progress), progress
+    notices = ("quads ", "training on the built-in task ")
+    assert all(line.startswith(notices) for line in progress), progress
     return error
 
 
@@ -196,8 +197,36 @@ def test_resuming_nothing_starts_from_the_first_step_and_says_so(quads, train, t
     if exists:
         run.mkdir()
     result = quads("train", "--config", done / "config.toml", "--out", run, "--resume")
-    assert result.stderr.startswith(f"nothing to resume in {run}, starting from step 0\n")
+    warning = f"WARNING: nothing to resume, {run} has no checkpoint: starting from step 0\n"
+    assert result.stderr.startswith(warning)
     assert figures(run) == figures(done)
+
+
+def test_continuing_with_other_settings_tells_them(train, tmp_path):
+    run = train(tmp_path / "run", "bf16", "--num-rollout", 1)
+
+    def errors(*options):
+        process = train.start(run, "bf16", *options, "--resume")
+        _, error = process.communicate(timeout=120)
+        assert process.returncode == 0, error
+        return [line for line in error.splitlines() if line.startswith("continued with")]
+
+    told = errors("--num-rollout", 2, "--lr", 5e-4, "--clip-grad", 0.5)
+    assert told == [
+        "continued with other settings: clip-grad was 1, is 0.5; lr was 0.001, is 0.0005; "
+        "num-rollout was 1, is 2"
+    ]
+    assert "lr = 0.0005" in (run / "config.toml").read_text()
+    told = errors("--num-rollout", 3, "--lr", 5e-4, "--clip-grad", 0.5)
+    assert told == ["continued with other settings: num-rollout was 2, is 3"]
+
+
+def test_training_on_the_built_in_task_says_so(train, tmp_path):
+    process = train.start(tmp_path / "run", "bf16", "--num-rollout", 1)
+    _, error = process.communicate(timeout=120)
+    assert error.splitlines()[0] == (
+        "training on the built-in task multiply; --prompt-data F.jsonl trains on your own problems"
+    )
 
 
 def test_two_processes_do_not_write_into_one_run(train, tmp_path):
@@ -550,6 +579,7 @@ def test_truncated_sampling_must_be_allowed(train, tmp_path):
         ("bf16", ["--trainer-precision", "nvfp4x"], 1, "nvfp4x"),
         ("quads", ["--rac-ratio", "1.5"], 2, "--rac-ratio"),
         ("quads", ["--rac-ratio", "half"], 2, "--rac-ratio"),
+        ("quads", ["--rac-ratio", "50"], 2, "write 0.5 or 50%"),
         ("quads", ["--rac-ratio", "nan"], 2, "--rac-ratio"),
         ("bf16", ["--rac-ratio", "0.5"], 1, "--rac-ratio"),
         ("quads", ["--rac-granularity", "row"], 2, "--rac-granularity"),
@@ -572,6 +602,10 @@ def test_truncated_sampling_must_be_allowed(train, tmp_path):
         ("quads", ["--lr", 1, "--lr", 2], 2, "--lr is given 2 times: give it once"),
         ("bf16", ["--rac-ratio", "0.5"], 1, "nvfp4-rac, quads, quads-aligned have"),
         ("quads", ["--n-samples-per-prompt", 0], 1, "--n-samples-per-prompt"),
+        ("quads", ["--n-samples-per-prompt", 1], 1, "--advantage-estimator grpo compares"),
+        ("quads", ["--n-samples-per-prompt", 1, "--advantage-estimator", "dr_grpo"], 1, "dr_grpo"),
+        ("quads", ["--rm-command", "true"], 1, "--rm-command is for --rm-type command"),
+        ("quads", ["--rm-weights", "1"], 1, "task multiply has its own reward"),
         ("quads", ["--rollout-temperature", 0], 1, "--rollout-temperature"),
         ("quads", ["--rollout-temperature", "nan"], 1, "--rollout-temperature"),
         ("quads", ["--rollout-temperature", "inf"], 1, "--rollout-temperature"),
@@ -581,7 +615,7 @@ def test_truncated_sampling_must_be_allowed(train, tmp_path):
         ("quads", ["--kl-loss-coef", -1], 1, "kl"),
         ("quads", ["--correction", "tis", "--tis-clip", -1], 1, "-1"),
         ("quads", ["--overlong-buffer-len", 9], 1, "9"),
-        ("quads", ["--lr-decay", "cosine", "--lr-warmup-steps", 2], 1, "warm-up"),
+        ("quads", ["--lr-decay", "cosine", "--lr-warmup-steps", 2], 1, "--lr-warmup-steps"),
         ("bf16", ["--eval-temperature", "nan"], 1, "--eval-temperature"),
         ("quads", ["--max-tokens-per-batch", 0], 1, "--max-tokens-per-batch"),
         ("quads", ["--save-interval", -1], 1, "--save-interval"),
