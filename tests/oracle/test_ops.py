@@ -24,6 +24,26 @@ def ops(build_dir):
     return torch.ops.quads
 
 
+def test_the_packages_documentation_has_every_operators_signature(ops):
+    text = sys.modules["quads"].__doc__
+    names = {
+        name.removeprefix("quads::").partition(".")[0]
+        for name in torch._C._dispatch_get_all_op_names()
+        if name.startswith("quads::") and not name.endswith("_backward")
+    }
+    assert "linear_nvfp4" in names
+    for name in names:
+        arguments, star = [], False
+        for argument in getattr(ops, name).default._schema.arguments:
+            if argument.kwarg_only and not star:
+                star = True
+                arguments.append("*")
+            default = {"channel": '"channel"'}.get(argument.default_value, argument.default_value)
+            given = argument.has_default_value()
+            arguments.append(f"{argument.name}={default}" if given else argument.name)
+        assert f"\n{name}({', '.join(arguments)}) -> " in text
+
+
 def random(*shape, seed=0, spread=4):
     """BF16 values whose blocks of 16 differ in size by powers of two."""
     generator = torch.Generator().manual_seed(seed)
