@@ -218,6 +218,7 @@ void write_quantised(const kernels::CpuContext& context, const Parameters& param
   std::vector<std::vector<QuantisedModule>> quantised(layout.parameters.size());
   std::mutex mutex;
   int64_t done = 0;
+  if (options.on_progress) options.on_progress(0, std::ssize(linears));
   context.parallel_for(std::ssize(linears), [&](int64_t i, int) {
     const QuantisableLinear& linear = linears[static_cast<size_t>(i)];
     quantised[static_cast<size_t>(linear.parameter)] =

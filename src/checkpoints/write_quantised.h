@@ -29,7 +29,7 @@ struct WriteQuantisedOptions {
   GlobalScale global_scale = GlobalScale::kPowerOfTwo;
   /// NVFP4: whence the static input scales; null: weights only.
   const InputAmax* input_amax = nullptr;
-  /// Called, one call at a time, with the matrices done and those in all.
+  /// Called, one call at a time, with the matrices done, 0 at first, and those in all.
   std::function<void(int64_t done, int64_t total)> on_progress;
 };
 

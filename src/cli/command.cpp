@@ -11,6 +11,7 @@
 
 #include "base/error.h"
 #include "io/generation_config.h"
+#include "trainer/checkpoint.h"
 
 namespace quads::cli {
 namespace {
@@ -112,6 +113,28 @@ std::string toml_value(const std::string& text) {
   std::ostringstream out;
   out << toml::value<std::string>(text);
   return out.str();
+}
+
+// Tells what stands in the place of a model's directory, with a remedy.
+void require_model_directory(const std::filesystem::path& directory) {
+  const std::string name = directory.string();
+  if (!std::filesystem::is_directory(directory)) {
+    const size_t slash = name.find('/');
+    const bool id = slash != std::string::npos && slash > 0 && slash + 1 < name.size() &&
+                    slash == name.rfind('/') && name[0] != '.';
+    fail("{}: there is no such model directory{}", name,
+         id ? fmt::format("; a model of the hub has to be downloaded first: hf download {} "
+                          "--local-dir DIR",
+                          name)
+            : "");
+  }
+  if (std::filesystem::exists(directory / "config.json") ||
+      !std::filesystem::exists(directory / "metrics.jsonl")) {
+    return;
+  }
+  const auto newest = newest_checkpoint(directory / "checkpoints");
+  fail("{}: a run, not a model; {}", name,
+       newest ? "its newest model is " + newest->string() : "it has no checkpoint yet");
 }
 
 std::atomic<bool> g_stop{false};  // signal handlers can reach nothing else
@@ -245,7 +268,9 @@ std::optional<double> RacOptions::ratio_value() const {
   if (percent) value /= 100;
   if (used != number.size() || !(value >= 0 && value <= 1)) {
     throw CLI::ValidationError("--rac-ratio",
-                               fmt::format("'{}' is not a share in [0, 1] or a percentage", ratio));
+                               fmt::format("'{}' is not a share in [0, 1] or a percentage: write "
+                                           "0.5 or 50% for half of the channels",
+                                           ratio));
   }
   return value;
 }
@@ -259,8 +284,7 @@ Rac RacOptions::make(double default_ratio) const {
 LoadedModel load_model(const std::filesystem::path& directory, bool require_tokenizer,
                        StoredCodes codes) {
   LoadedModel model;
-  require(std::filesystem::is_directory(directory), "{}: there is no such model directory",
-          directory.string());
+  require_model_directory(directory);
   LoadedWeights weights = load_weights(directory, codes);
   model.parameters = std::make_unique<Parameters>(std::move(weights.parameters));
   model.stored = std::move(weights.stored);

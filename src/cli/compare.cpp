@@ -58,11 +58,11 @@ void run(const Options& o) {
   const std::vector<RunFailure> failures = run_all(
       runs, {.program = this_program(), .jobs = jobs, .threads_per_run = o.threads_per_run}, stop);
   write_results(o.out, runs);
-  for (const RunFailure& failure : failures) {
-    std::fprintf(stderr, "%s failed: %s\n", failure.name.c_str(), failure.message.c_str());
-  }
   require(!stop, "stopped; the same command continues the runs");
-  require(failures.empty(), "{} of {} runs failed", failures.size(), runs.size());
+  std::vector<std::string> failed;
+  for (const RunFailure& failure : failures) failed.push_back(failure.name);
+  require(failed.empty(), "{} of {} runs failed ({}), each for the reason in its log.txt",
+          failed.size(), runs.size(), fmt::join(failed, ", "));
 }
 
 }  // namespace
@@ -75,7 +75,8 @@ void add_compare(CLI::App& app) {
   const auto o = std::make_shared<Options>();
   PlanOptions& plan = o->plan;
   plan.seeds = {1};
-  command->add_option("--config", plan.config, "TOML file with options of quads train");
+  command->add_option("--config", plan.config,
+                      "TOML file whose keys are the options of quads train");
   command->add_option("--out", o->out, "folder of the runs, DIR/<recipe>/seed<S>")->required();
   command->add_option("--load", o->load, "model directory to start from (--load of quads train)");
   command->add_option("--recipes", plan.recipes, "recipes: bf16,nvfp4,quads")->delimiter(',');

@@ -5,14 +5,42 @@
 #include <cstdio>
 #include <cstring>
 #include <new>
+#include <optional>
+#include <string>
+#include <vector>
 
 #include "base/error.h"
 #include "cli/command.h"
 
 namespace {
 
+// The first word that its command does not know, in one line; CLI11 lists them all, backwards.
+std::optional<std::string> unknown_word(const CLI::App& app) {
+  std::string path = app.get_name();
+  const CLI::App* command = &app;
+  while (command->remaining().empty()) {
+    const std::vector<CLI::App*> given = command->get_subcommands();
+    if (given.empty()) return std::nullopt;
+    command = given.front();
+    path += " " + command->get_name();
+  }
+  std::string word = command->remaining().front();
+  if (!word.starts_with('-')) {
+    const bool commands = !command->get_subcommands([](const CLI::App*) { return true; }).empty();
+    return fmt::format("unknown {} {}; see {} --help", commands ? "command" : "argument", word,
+                       path);
+  }
+  word = word.substr(0, word.find('='));
+  const bool of_train = command->get_name() == "compare" &&
+                        app.get_subcommand("train")->get_option_no_throw(word) != nullptr;
+  return fmt::format("unknown option {}; {}see {} --help", word,
+                     of_train ? "flags of quads train go after --, as in -- --lr 1e-3; " : "",
+                     path);
+}
+
 // CLI11 says "--seed: At Most 1 required but received 2".
-std::string usage_error(const CLI::Error& error) {
+std::string usage_error(const CLI::App& app, const CLI::Error& error) {
+  if (const auto unknown = unknown_word(app)) return *unknown;
   const std::string text = error.what();
   const size_t at = text.find(": At Most 1 required but received ");
   if (at == std::string::npos) return text;
@@ -56,7 +84,7 @@ int main(int argc, char** argv) {
   } catch (const CLI::Success& done) {
     return app.exit(done);  // --help, --version
   } catch (const CLI::Error& error) {
-    std::fprintf(stderr, "quads: %s\n", usage_error(error).c_str());
+    std::fprintf(stderr, "quads: %s\n", usage_error(app, error).c_str());
     return kUsage;
   } catch (const std::bad_alloc&) {
     std::fprintf(stderr, "quads: out of memory\n");

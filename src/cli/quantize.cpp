@@ -32,11 +32,18 @@ WriteQuantisedOptions write_options(const Options& o, const ModelConfig& model) 
                                "it has neither input scales nor a global scale to choose "
                                "(--weights-only, --global-scale)");
   }
-  if (!o.prompts.empty() == (o.weights_only || fp8)) {
+  const bool scales = !o.weights_only && !fp8;
+  if (scales && o.prompts.empty()) {
     throw CLI::ValidationError(
         "--prompts",
-        "static input scales are measured on some; --weights-only and --format fp8 "
-        "have none");
+        fmt::format("--format {} has static input scales, which are measured on prompts: add "
+                    "--prompts F.jsonl, or --weights-only to do without the scales",
+                    o.format));
+  }
+  if (!scales && !o.prompts.empty()) {
+    throw CLI::ValidationError("--prompts",
+                               fmt::format("{} has no input scales to measure: leave --prompts out",
+                                           fp8 ? "--format fp8" : "--weights-only"));
   }
   return options;
 }
@@ -73,8 +80,9 @@ void run(const Options& o) {
       if (!progress) {
         progress.emplace(ProgressOptions{
             .label = "quantize", .unit = "matrix", .total = total, .log_every_s = 10});
+      } else {
+        progress->update(done);
       }
-      progress->update(done);
     };
     write_quantised(runtime->context(), *model.parameters, o.model, out.path(), options);
   }

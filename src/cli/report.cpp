@@ -17,9 +17,14 @@ struct Options {
 
 void run(const Options& o) {
   require_writable_target(o.out);
+  const std::string extension = std::filesystem::path(o.out).extension();
+  if (extension != ".html" && extension != ".svg") {
+    throw CLI::ValidationError("--out", fmt::format("'{}' ends neither with .html, for a page, nor "
+                                                    "with .svg, for a picture",
+                                                    o.out));
+  }
   const std::vector<RunGroup> groups = load_runs({o.runs.begin(), o.runs.end()});
-  const bool picture = std::filesystem::path(o.out).extension() == ".svg";
-  picture ? write_svg(o.out, groups) : write_html_report(o.out, groups);
+  extension == ".svg" ? write_svg(o.out, groups) : write_html_report(o.out, groups);
   std::vector<Summary> summaries;
   for (const RunGroup& group : groups) summaries.push_back(summarize(group));
   std::printf("%s\nreport: %s\n", plain_table(format_table(summaries)).c_str(), o.out.c_str());

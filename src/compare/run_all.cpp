@@ -8,6 +8,7 @@
 #include <optional>
 #include <sstream>
 #include <thread>
+#include <utility>
 
 #include "base/error.h"
 #include "compare/child_process.h"
@@ -102,8 +103,9 @@ class Overview {
       progress_.emplace(
           ProgressOptions{.label = "compare", .total = total, .first = steps, .log_every_s = 30});
     }
-    if (steps == shown_) return;
-    shown_ = steps;
+    const std::pair shown(steps, finished + failed);
+    if (shown == shown_) return;
+    shown_ = shown;
     ProgressFigures figures = {{"runs", fmt::format("{}/{}", finished, runs_.size())}};
     if (failed > 0) figures.emplace_back("failed", fmt::format("{}", failed));
     progress_->update(steps, figures);
@@ -113,7 +115,7 @@ class Overview {
   const std::vector<PlannedRun>& runs_;
   std::vector<RunProgress> done_;
   std::optional<Progress> progress_;
-  int64_t shown_ = -1;
+  std::pair<int64_t, size_t> shown_ = {-1, 0};  // steps, and runs that have ended
 };
 
 }  // namespace

@@ -21,7 +21,7 @@ struct RunAllOptions {
 
 struct RunFailure {
   std::string name;
-  std::string message;  // the last line of its log
+  std::string message;  // the last line of its log; was shown when the run ended
 };
 
 /// Runs every run that is not finished as `program train ... --resume`, output into

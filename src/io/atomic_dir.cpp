@@ -56,7 +56,7 @@ AtomicDir::AtomicDir(fs::path path, Existing existing)
   require_parent(path_);
   std::error_code error;
   require(existing == Existing::kReplace || !fs::exists(fs::symlink_status(path_, error)),
-          "{}: already exists", path_.string());
+          "{}: already exists: remove it or choose another name", path_.string());
   if (fs::exists(temporary_, error)) {
     require(remove_if_stale(temporary_), "{}: is being written by another process", path_.string());
   }

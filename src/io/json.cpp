@@ -15,6 +15,13 @@ std::string without_tag(const std::string& message) {
   return message.starts_with('[') && end != std::string::npos ? message.substr(end + 2) : message;
 }
 
+// In a text of one line, often a line of a file that `where` names, the column is enough.
+std::string without_line(std::string message) {
+  constexpr std::string_view kLine = "at line 1, column";
+  const size_t at = message.find(kLine);
+  return at == std::string::npos ? message : message.replace(at, kLine.size(), "at column");
+}
+
 }  // namespace
 
 Json parse_json(std::string_view text, const std::string& where, const JsonLimits& limits) {
@@ -53,7 +60,9 @@ Json parse_json(std::string_view text, const std::string& where, const JsonLimit
   try {
     return Json::parse(text, check);
   } catch (const Json::exception& e) {
-    fail("{}: not valid JSON: {}", where, without_tag(e.what()));
+    const std::string message = without_tag(e.what());
+    fail("{}: not valid JSON: {}", where,
+         text.find('\n') == std::string_view::npos ? without_line(message) : message);
   }
 }
 

@@ -70,8 +70,9 @@ std::string format_duration(double seconds) {
 
 std::string format_rate(double seconds_per_step, std::string_view unit) {
   if (seconds_per_step >= 0.1) return fmt::format("{:.2f} s/{}", seconds_per_step, unit);
-  return seconds_per_step > 0 ? fmt::format("{:.1f} {}s/s", 1 / seconds_per_step, unit)
-                              : fmt::format("? {}s/s", unit);
+  const std::string units = unit == "matrix" ? "matrices" : fmt::format("{}s", unit);
+  return seconds_per_step > 0 ? fmt::format("{:.1f} {}/s", 1 / seconds_per_step, units)
+                              : fmt::format("? {}/s", units);
 }
 
 std::string format_figure(double value) {

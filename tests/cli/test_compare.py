@@ -33,6 +33,7 @@ def test_recipes_variants_and_a_sweep_give_runs_a_table_and_a_report(
         "--", "--lr", "2e-4",
     ]  # fmt: skip
     result = quads(*command)
+    assert "runs 8/8" in result.stderr.splitlines()[-1]
     names = {"bf16", "quads-k0", "quads-k50", "nvfp4-tis"}
     assert {path.name for path in out.iterdir() if path.is_dir()} == names
     table = json.loads((out / "table.json").read_text())
@@ -60,6 +61,7 @@ def test_recipes_variants_and_a_sweep_give_runs_a_table_and_a_report(
     quads("report", out, "--out", picture)
     assert picture.read_text().startswith("<svg") and "<html" in page.read_text()
     assert "nvfp4-tis" in page.read_text()
+    assert ".html" in quads("report", out, "--out", tmp_path / "page.pdf", status=2).stderr
 
 
 def test_a_failing_run_is_reported_and_the_others_finish(quads, base, config, tmp_path):
@@ -69,7 +71,8 @@ def test_a_failing_run_is_reported_and_the_others_finish(quads, base, config, tm
         "--variant", "bad=--recipe nvfp4 --rollout-temperature 0", status=1,
     )  # fmt: skip
     assert "bad/seed1 failed" in result.stderr and "--rollout-temperature" in result.stderr
-    assert "1 of 2 runs failed" in result.stderr
+    assert result.stderr.count("--rollout-temperature") == 1
+    assert result.stderr.splitlines()[-1] == "quads: 1 of 2 runs failed (bad/seed1), each for the reason in its log.txt"
     assert json.loads((out / "table.json").read_text())["recipes"][0]["recipe"] == "bf16"
 
 

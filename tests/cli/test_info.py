@@ -30,6 +30,35 @@ def test_unknown_commands_options_and_keys_are_wrong_usage(quads, tmp_path):
     assert "colour" in quads("info", "--config", config, status=2).stderr
 
 
+@pytest.mark.parametrize("arguments, message", [
+    (["train", "--device", "cuda"], "unknown option --device; see quads train --help"),
+    (["train", "--lode=x", "--no"], "unknown option --lode; see quads train --help"),
+    (["train", "now"], "unknown argument now; see quads train --help"),
+    (["--colour", "info"], "unknown option --colour; see quads --help"),
+    (["fly"], "unknown command fly; see quads --help"),
+    (["compare", "--out", "o", "--recipes", "bf16", "--lr", "1e-3"],
+     "unknown option --lr; flags of quads train go after --, as in -- --lr 1e-3; see quads compare --help"),
+], ids=lambda value: " ".join(value) if isinstance(value, list) else "")  # fmt: skip
+def test_the_first_unknown_word_is_named_with_its_command(quads, arguments, message):
+    assert quads(*arguments, status=2).stderr == f"quads: {message}\n"
+
+
+def test_what_is_no_model_directory_is_told_from_one(quads, tmp_path):
+    def error(model):
+        return quads("eval", "--model", model, status=1).stderr
+
+    assert "hf download some/model --local-dir DIR" in error("some/model")
+    assert "download" not in error("/some/model") and "download" not in error("./model")
+    run = tmp_path / "run"
+    run.mkdir()
+    (run / "metrics.jsonl").write_text("")
+    assert error(run) == f"quads: {run}: a run, not a model; it has no checkpoint yet\n"
+    for step in (2, 10):
+        (run / "checkpoints" / f"step_{step:06}" / "trainer").mkdir(parents=True)
+    newest = run / "checkpoints" / "step_000010"
+    assert error(run) == f"quads: {run}: a run, not a model; its newest model is {newest}\n"
+
+
 def test_json_goes_to_a_file_and_the_table_to_the_terminal(quads, tmp_path):
     path = tmp_path / "info.json"
     result = quads("info", "--json", path)

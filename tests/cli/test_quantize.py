@@ -105,9 +105,13 @@ def test_input_scales_are_measured_on_prompts_for_activations_in_nvfp4(quads, ba
     scales = {n: t.item() for n, t in tensors.items() if n.endswith("input_global_scale")}
     assert len(scales) == 2 * 4 * 3 and all(0 < s < float("inf") for s in scales.values())
     quads("eval", "--model", checkpoint, *TASK, "--problems", 4)
-    for arguments in ([], ["--weights-only", "--prompts", prompts]):
-        quads("quantize", "--model", base, "--out", tmp_path / "r", "--format", NVFP4[1],
-              *arguments, status=2)  # fmt: skip
+    for arguments, says in (
+        ([NVFP4[1]], "add --prompts F.jsonl, or --weights-only"),
+        ([NVFP4[1], "--weights-only", "--prompts", prompts], "leave --prompts out"),
+        (["fp8", "--prompts", prompts], "--format fp8 has no input scales"),
+    ):
+        command = ["quantize", "--model", base, "--out", tmp_path / "r", "--format", *arguments]
+        assert says in quads(*command, status=2).stderr
     assert not (tmp_path / "r").exists()
 
 

@@ -33,6 +33,7 @@ TEST(FormatRate, SwitchesUnitForFastSteps) {
   EXPECT_EQ(format_rate(0, "step"), "? steps/s");
   EXPECT_EQ(format_rate(0.3125, "sample"), "0.31 s/sample");
   EXPECT_EQ(format_rate(0.08, "sample"), "12.5 samples/s");
+  EXPECT_EQ(format_rate(0.08, "matrix"), "12.5 matrices/s");
 }
 
 TEST(FormatFigure, StaysShort) {
