@@ -189,14 +189,14 @@ TEST(WriteQuantised, CompanionsAreCopiedAndThreadsDoNotMatter) {
   write_text(model.source() / "tokenizer.json", "{\"version\": \"1.0\"}");
   write_text(model.source() / "generation_config.json", "{}");
   WriteQuantisedOptions options;
-  int64_t last = 0;
+  int64_t last = -1;
   options.on_progress = [&](int64_t done, int64_t total) {
     EXPECT_EQ(done, ++last);
     EXPECT_LE(done, total);
   };
   const auto one = model.write(options, "one", 1);
   EXPECT_EQ(last, 2 * 2 * 6);  // two sparse layers, two matrices an expert
-  last = 0;
+  last = -1;
   const auto three = model.write(options, "three", 3);
   EXPECT_EQ(read_text(one / "tokenizer.json"), "{\"version\": \"1.0\"}");
   EXPECT_EQ(read_text(one / "generation_config.json"), "{}");
