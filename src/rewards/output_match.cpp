@@ -1,8 +1,9 @@
 #include "rewards/output_match.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
-#include <limits>
+#include <cstdlib>
 #include <optional>
 #include <string>
 #include <utility>
@@ -35,6 +36,12 @@ struct Decimal {
   int64_t exponent = 0;
   bool operator==(const Decimal&) const = default;
 };
+
+/// Part of a number or a name, in JSON outside of strings.
+bool is_word(char c) {
+  return (c >= '0' && c <= '9') || ((c | 0x20) >= 'a' && (c | 0x20) <= 'z') || c == '-' ||
+         c == '+' || c == '.';
+}
 
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
@@ -114,59 +121,76 @@ bool same_numbers(std::string_view output, std::string_view expected) {
   }
 }
 
-/// Builds a document in which an integer that 64 bits do not hold is a binary value, its digits: as
-/// a double it would equal its neighbours. JSON itself has no binary values.
-class ExactIntegers : public nlohmann::detail::json_sax_dom_parser<Json> {
- public:
-  using Base = nlohmann::detail::json_sax_dom_parser<Json>;
-  explicit ExactIntegers(Json& result) : Base(result, false) {}
+enum class NumberKind { kNone, kInteger, kReal };
 
-  bool number_float(double value, const std::string& text) {
-    if (text.find_first_of(".eE") != std::string::npos) return Base::number_float(value, text);
-    Json::binary_t digits(std::vector<uint8_t>(text.begin(), text.end()));
-    return Base::binary(digits);
+/// By JSON's grammar: -?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?
+NumberKind number_kind(std::string_view text) {
+  const auto digits = [&] {
+    const size_t count = std::min(text.find_first_not_of("0123456789"), text.size());
+    text.remove_prefix(count);
+    return count;
+  };
+  if (text.starts_with('-')) text.remove_prefix(1);
+  const bool zero = text.starts_with('0');
+  const size_t whole = digits();
+  if (whole == 0 || (zero && whole > 1)) return NumberKind::kNone;
+  if (text.empty()) return NumberKind::kInteger;
+  if (text[0] == '.') {
+    text.remove_prefix(1);
+    if (digits() == 0) return NumberKind::kNone;
   }
-};
+  if (!text.empty() && (text[0] | 0x20) == 'e') {
+    text.remove_prefix(1);
+    if (text.starts_with('+') || text.starts_with('-')) text.remove_prefix(1);
+    if (digits() == 0) return NumberKind::kNone;
+  }
+  return text.empty() ? NumberKind::kReal : NumberKind::kNone;
+}
 
+/// One text for all that Python finds equal to a number or truth value of JSON: digits for a whole
+/// number of any size, "inf", or the double's shortest digits. Nothing for other words, and for
+/// NaN.
+std::optional<std::string> number_text(std::string_view word) {
+  if (word == "true") return "1";
+  if (word == "false" || word == "-0") return "0";
+  if (word == "Infinity") return "inf";
+  if (word == "-Infinity") return "-inf";
+  const NumberKind kind = number_kind(word);
+  if (kind == NumberKind::kNone) return std::nullopt;
+  if (kind == NumberKind::kInteger) return std::string(word);
+  const double value = std::strtod(std::string(word).c_str(), nullptr);
+  if (value == 0) return "0";  // without a sign
+  if (value == std::trunc(value) && std::isfinite(value)) return fmt::format("{:.0f}", value);
+  return fmt::format("{}", value);
+}
+
+/// The document, every number and truth value in it as a list of its text, which no other list
+/// equals: strings begin with a '$'. A JSON library would round numbers, and knows no infinity.
 std::optional<Json> parse_value(std::string_view text) {
-  Json result;
-  ExactIntegers handler(result);
-  if (!Json::sax_parse(text, &handler)) return std::nullopt;
-  return result;
-}
-
-/// A truth value as the number that it is in Python.
-Json as_number(const Json& value) {
-  return value.is_boolean() ? Json(value.get<bool>() ? 1 : 0) : value;
-}
-
-bool same_number(const Json& a, const Json& b) {
-  if (a.is_number_float() == b.is_number_float()) return a == b;
-  const double real = (a.is_number_float() ? a : b).get<double>();
-  const Json& integer = a.is_number_float() ? b : a;
-  if (real != std::trunc(real) || std::abs(real) >= 0x1p63) return false;
-  return integer == Json(static_cast<int64_t>(real));
-}
-
-bool same(const Json& a, const Json& b) {
-  if (a.is_array() && b.is_array()) {
-    if (a.size() != b.size()) return false;
-    for (size_t i = 0; i < a.size(); ++i) {
-      if (!same(a[i], b[i])) return false;
+  std::string rewritten;
+  for (size_t i = 0; i < text.size();) {
+    const size_t start = i;
+    if (text[i] == '"') {
+      rewritten += "\"$";
+      for (++i; i < text.size() && text[i] != '"'; ++i) i += text[i] == '\\' ? 1 : 0;
+      i = std::min(i + 1, text.size());
+      rewritten += text.substr(start + 1, i - start - 1);
+    } else if (is_word(text[i])) {
+      while (i < text.size() && is_word(text[i])) ++i;
+      const std::string_view word = text.substr(start, i - start);
+      if (word == "null") {
+        rewritten += word;
+      } else if (const auto number = number_text(word)) {
+        rewritten += fmt::format("[\"{}\"]", *number);
+      } else {
+        return std::nullopt;
+      }
+    } else {
+      rewritten.push_back(text[i++]);
     }
-    return true;
   }
-  if (a.is_object() && b.is_object()) {
-    if (a.size() != b.size()) return false;
-    for (const auto& [key, value] : a.items()) {
-      const auto other = b.find(key);
-      if (other == b.end() || !same(value, *other)) return false;
-    }
-    return true;
-  }
-  const Json x = as_number(a);
-  const Json y = as_number(b);
-  return x.is_number() && y.is_number() ? same_number(x, y) : x == y;
+  Json result = Json::parse(rewritten, nullptr, false);
+  return result.is_discarded() ? std::nullopt : std::optional(std::move(result));
 }
 
 }  // namespace
@@ -187,7 +211,7 @@ bool same_value(std::string_view output, std::string_view expected) {
   if (output.size() > 16 * expected.size() + 1024) return false;
   const std::optional<Json> value = parse_value(output);
   const std::optional<Json> right = parse_value(expected);
-  return value && right && same(*value, *right);
+  return value && right && *value == *right;
 }
 
 }  // namespace quads

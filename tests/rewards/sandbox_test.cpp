@@ -314,6 +314,21 @@ TEST_F(SandboxTest, ProcessesCannotBeStarted) {
   EXPECT_EQ(outcome_of("import os\nwhile True: os.fork()"), "! exit status 1");
 }
 
+TEST_F(SandboxTest, TheTimeLimitHoldsWhateverTheRunnerIsTold) {
+  SandboxOptions options;
+  options.run_s = 0.5;
+  Loaded sandbox(options, "import time\ntime.sleep(3)\nprint('late')");
+  // What a stop, a continuation or the end of an earlier run sends.
+  std::jthread signals([](const std::stop_token& stop) {
+    while (!stop.stop_requested()) {
+      for (const auto& [process, started] : descendants(getpid())) kill(process, SIGCHLD);
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    }
+  });
+  EXPECT_EQ(outcome(sandbox.run("")), "! out of time");
+  EXPECT_EQ(outcome(sandbox.run("")), "! out of time");
+}
+
 TEST_F(SandboxTest, OtherProcessesCannotBeTouched) {
   const std::vector<std::string> expressions = {
       "os.kill(os.getppid(), 9)", "os.kill(1, 9)", "os.kill(-1, 9)", "os.killpg(0, 9)",
@@ -342,12 +357,24 @@ TEST_F(SandboxTest, NamespacesMountsAndOtherMachineryAreRefused) {
       "call(304, 0, 0, 0)",                        // open_by_handle_at
       "call(250, 0, 0)",                           // keyctl
       "call(169, 0, 0, 0)",                        // reboot
+      "call(222, 1, 0, 0)",                        // timer_create
+      "call(463, 0, 0, 0, 0, 0, 0)",               // setxattrat
+      "call(600)",                                 // a call that is not there yet
       "os.mknod('/tmp/disk', 0o60600, os.makedev(8, 0))",
       "os.chown('/tmp', 0, 0)",
       "os.setuid(0)"};
   expect_refused(expressions);
   EXPECT_EQ(outcome_of("import ctypes\nctypes.CDLL(None).syscall(0x40000000 + 39)\nprint('x32')"),
             "! signal 31");
+}
+
+TEST_F(SandboxTest, AttributesOfTmpCannotPassAnythingOn) {
+  const std::vector<std::string> expressions = {
+      "os.setxattr('/tmp', 'user.note', b'x')", "os.removexattr('/tmp', 'user.note')",
+      "os.setxattr('/tmp', 'system.posix_acl_default', b'x')",
+      "fcntl.ioctl(os.open('/tmp', 0), 0x40086602, b'x' * 8)",    // FS_IOC_SETFLAGS
+      "fcntl.ioctl(os.open('/tmp', 0), 0x401C5820, b'x' * 28)"};  // FS_IOC_FSSETXATTR
+  expect_refused(expressions);
 }
 
 TEST_F(SandboxTest, FilesOfTheMachineAreOutOfSight) {

@@ -20,6 +20,7 @@ import builtins
 import os
 import resource
 import sys
+import time
 
 PR_SET_SECCOMP, SECCOMP_MODE_FILTER, PR_SET_NO_NEW_PRIVS = 22, 2, 38
 NAME_ERROR_STATUS = 77
@@ -166,22 +167,32 @@ class Runner:
             finally:
                 os._exit(status)
         os.close(file)
-        signals = {_signal.SIGCHLD}
-        in_time = _signal.sigtimedwait(signals, self.milliseconds / 1000)
-        if not in_time:
-            os.kill(child, _signal.SIGKILL)
-        _, status = os.waitpid(child, 0)
-        if not in_time:
-            _signal.sigtimedwait(signals, 0)
+        status = self.wait_for(child)
         answer = contents(output)
         os.close(output)
-        if not in_time:
+        if status is None:
             return b"t"
         if os.WIFSIGNALED(status):
             return b"s%d" % os.WTERMSIG(status)
         if os.WEXITSTATUS(status):
             return b"x%d" % os.WEXITSTATUS(status)
         return b"o" + answer
+
+    def wait_for(self, child):
+        """The process's wait status, or None if it ran out of time. It is no more."""
+        deadline = time.monotonic() + self.milliseconds / 1000
+        while True:
+            ended, status = os.waitpid(child, os.WNOHANG)
+            if ended:
+                return status
+            left = deadline - time.monotonic()
+            if left <= 0:
+                os.kill(child, _signal.SIGKILL)
+                os.waitpid(child, 0)
+                return None
+            # The signal says only that it is worth looking: a stop sends it as well, and one may be
+            # left from the run before.
+            _signal.sigtimedwait({_signal.SIGCHLD}, left)
 
     def child(self, file, output, text):
         """The exit status of the process, which ends with this."""
