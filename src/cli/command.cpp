@@ -298,6 +298,12 @@ LoadedModel load_model(const std::filesystem::path& directory, bool require_toke
   model.stop_tokens = generation && !generation->eos_token_ids.empty()
                           ? generation->eos_token_ids
                           : model.parameters->config().eos_token_ids;
+  for (const int32_t id : model.stop_tokens) {
+    require(id >= 0 && id < model.parameters->config().vocab_size,
+            "{}: eos_token_id {} is not in the vocabulary of {}",
+            (directory / "generation_config.json").string(), id,
+            model.parameters->config().vocab_size);
+  }
   return model;
 }
 

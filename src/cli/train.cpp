@@ -151,7 +151,7 @@ void run(const CLI::App& command, const Options& o) {
     std::fprintf(stderr, "WARNING: nothing to resume, %s has no checkpoint: starting from step 0\n",
                  o.out.c_str());
   }
-  if (loop.step() >= rl.num_rollout) {
+  if (loop.done()) {
     std::fprintf(stderr, "already at step %lld of %lld; nothing to do\n",
                  static_cast<long long>(loop.step()), static_cast<long long>(rl.num_rollout));
     return;
@@ -173,6 +173,8 @@ void run(const CLI::App& command, const Options& o) {
   }
   require(loop.step() == rl.num_rollout, "stopped after step {} of {}; continue with --resume",
           loop.step(), rl.num_rollout);
+  require(loop.done(), "stopped in the evaluation after step {}; continue with --resume",
+          loop.step());
 }
 
 }  // namespace

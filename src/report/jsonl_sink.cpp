@@ -35,6 +35,28 @@ std::string to_json_line(const MetricsRow& row) {
   return object.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
 }
 
+MetricsRow from_json_line(std::string_view line, const std::string& where) {
+  const auto object = nlohmann::ordered_json::parse(line, nullptr, false);
+  const auto wrong = [&] { fail("{}: not a line of metrics: {}", where, line.substr(0, 200)); };
+  if (!object.is_object() || !object.contains("step") || !object["step"].is_number_unsigned()) {
+    wrong();
+  }
+  MetricsRow row(object["step"].get<int64_t>());
+  for (const auto& [key, value] : object.items()) {
+    if (key == "step") continue;
+    if (value.is_number_float()) {
+      row.set(key, value.get<double>());
+    } else if (value.is_number_integer()) {
+      row.set(key, value.get<int64_t>());
+    } else if (value.is_string()) {
+      row.set(key, value.get<std::string>());
+    } else {
+      wrong();
+    }
+  }
+  return row;
+}
+
 JsonlSink::JsonlSink(std::filesystem::path path, int64_t first_step)
     : path_(std::move(path)), next_step_(first_step) {
   if (first_step > 0) {

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <filesystem>
+#include <string>
+#include <string_view>
 
 #include "io/file.h"
 #include "report/metrics.h"
@@ -32,5 +34,9 @@ class JsonlSink : public MetricsSink {
 
 /// The line that JsonlSink writes for `row`, without the newline.
 std::string to_json_line(const MetricsRow& row);
+
+/// The row whose line is `line`; values that JSON does not have stay texts. Errors start with
+/// `where`.
+MetricsRow from_json_line(std::string_view line, const std::string& where);
 
 }  // namespace quads

@@ -49,6 +49,8 @@ std::optional<std::string> text_in(const Json* metadata, const char* key) {
 std::unique_ptr<Reward> make_reward(const RewardOptions& options) {
   require(!options.types.empty(), "--rm-type: no reward is named; there are: {}",
           fmt::join(reward_types(), ", "));
+  require(options.timeout_s > 0 && options.timeout_s < 1e6, "--rm-timeout: {} s is not in (0, 1e6)",
+          options.timeout_s);
   require(options.weights.empty() || options.weights.size() == options.types.size(),
           "--rm-weights: {} weights for {} rewards ({})", options.weights.size(),
           options.types.size(), fmt::join(options.types, ", "));

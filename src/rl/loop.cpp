@@ -54,6 +54,10 @@ std::unique_ptr<Sides> make_device_sides(Parameters& policy, const SidesOptions&
 // Positions of a sequence that are provided for where no number is asked for.
 constexpr int64_t kLongestDefaultContext = 4096;
 
+// Far beyond any run, and far from what overflows when multiplied.
+constexpr int64_t kMostSteps = 1'000'000'000;
+constexpr int64_t kMostSamples = int64_t{1} << 24;
+
 int64_t max_context(const RlOptions& o, const ModelConfig& model) {
   if (o.max_context_len > 0) return o.max_context_len;
   return std::min(model.max_position_embeddings, kLongestDefaultContext);
@@ -80,9 +84,15 @@ void check(const RlOptions& o, const ModelConfig& model) {
   const auto at_least = [](int64_t least, const char* option, int64_t value) {
     require(value >= least, "{} is {}, expected at least {}", option, value, least);
   };
+  const auto at_most = [](int64_t most, const char* option, int64_t value) {
+    require(value <= most, "{} is {}, expected at most {}", option, value, most);
+  };
   at_least(1, "--num-rollout", o.num_rollout);
+  at_most(kMostSteps, "--num-rollout", o.num_rollout);
   at_least(1, "--rollout-batch-size", o.rollout_batch_size);
+  at_most(kMostSamples, "--rollout-batch-size", o.rollout_batch_size);
   at_least(1, "--n-samples-per-prompt", o.n_samples_per_prompt);
+  at_most(kMostSamples, "--n-samples-per-prompt", o.n_samples_per_prompt);
   at_least(1, "--rollout-max-response-len", o.max_response_len);
   at_least(0, "--rollout-max-context-len", o.max_context_len);
   at_least(0, "--global-batch-size", o.global_batch_size);
@@ -93,11 +103,17 @@ void check(const RlOptions& o, const ModelConfig& model) {
   at_least(0, "--eval-interval", o.eval_interval);
   at_least(0, "--eval-problems", o.eval_problems);
   at_least(1, "--n-samples-per-eval-prompt", o.eval_samples);
+  at_most(kMostSamples, "--n-samples-per-eval-prompt", o.eval_samples);
   at_least(0, "--eval-max-response-len", o.eval_max_response_len);
   at_least(0, "--save-interval", o.save_interval);
   at_least(0, "--keep-checkpoints", o.keep_checkpoints);
   at_least(0, "--log-samples", o.log_samples);
   const int64_t samples = samples_of(o);
+  require(
+      samples <= kMostSamples,
+      "--rollout-batch-size {} times --n-samples-per-prompt {} are {} samples, expected at most "
+      "{}",
+      o.rollout_batch_size, o.n_samples_per_prompt, samples, kMostSamples);
   if (o.global_batch_size > 0) {
     require(samples % o.global_batch_size == 0,
             "--global-batch-size {} does not divide the rollout's {} samples "
@@ -499,7 +515,7 @@ void RlRun::sync(const Scored& scored) {
   sides_->sync(masks_);
 }
 
-void RlRun::evaluate(MetricsRow& row) {
+bool RlRun::evaluate(MetricsRow& row) {
   GenerateOptions generate = generate_options();
   generate.sampling = {.temperature = static_cast<float>(options_.eval_temperature),
                        .top_p = static_cast<float>(options_.eval_top_p)};
@@ -514,7 +530,7 @@ void RlRun::evaluate(MetricsRow& row) {
   try {
     result = evaluate_set(engine, set, reward_, tokenizer_, {n}, generate);
   } catch (const Interrupted&) {
-    return;  // the step itself is done, and is saved
+    return false;
   }
   row.set("eval/pass@1", result.pass_at_1.mean);
   if (result.pass_at_1.standard_error) {
@@ -528,17 +544,29 @@ void RlRun::evaluate(MetricsRow& row) {
   }
   row.set("eval/problems", std::ssize(set.problems));
   if (result.failed > 0) row.set("eval/failed", result.failed);
+  return true;
 }
 
 void RlRun::run(const std::filesystem::path& directory, const std::atomic<bool>& stop,
                 Progress& progress) {
   std::filesystem::create_directories(directory);
-  JsonlSink jsonl(directory / "metrics.jsonl", step_);
-  TensorBoardSink tensorboard(directory, step_);
+  const int64_t first_row = unevaluated_ ? unevaluated_->step() : step_;
+  JsonlSink jsonl(directory / "metrics.jsonl", first_row);
+  TensorBoardSink tensorboard(directory, first_row);
+  const auto write = [&](const MetricsRow& row) {
+    jsonl.write(row);
+    tensorboard.write(row);
+  };
   truncate_jsonl(directory / "samples.jsonl",
                  [this](const Json& line) { return line.value("step", int64_t{-1}) < step_; });
   JsonlWriter sample_log(directory / "samples.jsonl");
   int64_t saved_at = step_;
+  if (unevaluated_ && !stop && evaluate(*unevaluated_)) {
+    write(*unevaluated_);
+    unevaluated_.reset();
+    save(directory);
+  }
+  if (unevaluated_) return;
   if (!started_ && step_ < options_.num_rollout && !stop) start(stop);
   while (step_ < options_.num_rollout && !stop) {
     MetricsRow row(step_);
@@ -562,7 +590,7 @@ void RlRun::run(const std::filesystem::path& directory, const std::atomic<bool>&
         if (k == key) figures.emplace_back(name, format_figure(std::get<double>(v)));
       }
     };
-    if (evaluates && task_.num_eval_problems() > 0) evaluate(row);
+    const bool evaluated = !evaluates || task_.num_eval_problems() == 0 || evaluate(row);
     figure("reward", "reward/mean");
     figure("gap", "gap/max");
     figure("pass@1", "eval/pass@1");
@@ -578,9 +606,12 @@ void RlRun::run(const std::filesystem::path& directory, const std::atomic<bool>&
       if (!failure.empty()) line["reward_failure"] = failure;
       sample_log.write(line);
     }
-    jsonl.write(row);
-    tensorboard.write(row);
     ++step_;
+    if (!evaluated) {  // the step is done, but not what is to be reported of it
+      unevaluated_ = row;
+      break;
+    }
+    write(row);
     if (last || (options_.save_interval > 0 && step_ % options_.save_interval == 0)) {
       save(directory);
       saved_at = step_;
@@ -597,7 +628,8 @@ void RlRun::save(const std::filesystem::path& directory) {
                       {"next_prompt", next_prompt_},
                       {"optimizer_updates", sides_->trainer().optimizer().updates()},
                       {"recipe", options_.recipe.name},
-                      {"training_file", file ? to_json(*file) : Json()}};
+                      {"training_file", file ? to_json(*file) : Json()},
+                      {"unevaluated", unevaluated_ ? Json(to_json_line(*unevaluated_)) : Json()}};
   const auto add_files = [this](const std::filesystem::path& path) {
     save_text_files(tokenizer_, stop_tokens_, policy_.config(), path);
   };
@@ -612,10 +644,21 @@ bool RlRun::resume(const std::filesystem::path& directory) {
   RacMasks masks;
   const Json state = load_checkpoint(*checkpoint, policy_, sides_->trainer().optimizer(), masks);
   const std::string where = (*checkpoint / "trainer" / "state.json").string();
-  step_ = get<int64_t>(state, "step", where);
-  updates_ = get<int64_t>(state, "updates", where);
-  next_prompt_ = get<int64_t>(state, "next_prompt", where);
-  sides_->trainer().optimizer().set_updates(get<int64_t>(state, "optimizer_updates", where));
+  const auto counter = [&](const char* key, int64_t most) {
+    const auto value = get<int64_t>(state, key, where);
+    require(value >= 0 && value <= most, "{}: {} is {}, expected one in [0, {}]", where, key, value,
+            most);
+    return value;
+  };
+  step_ = counter("step", kMostSteps);
+  updates_ = counter("updates", kMostSteps * kMostSamples);
+  next_prompt_ = counter("next_prompt", kMostSteps * kMostSamples);
+  sides_->trainer().optimizer().set_updates(counter("optimizer_updates", updates_));
+  if (const auto line = find_key<std::string>(state, "unevaluated", where)) {
+    unevaluated_ = from_json_line(*line, where + ": 'unevaluated'");
+    require(unevaluated_->step() + 1 == step_, "{}: 'unevaluated' is of step {}, not {}", where,
+            unevaluated_->step(), step_ - 1);
+  }
   const auto recipe = get<std::string>(state, "recipe", where);
   require(recipe == options_.recipe.name, "{}: the run's recipe is {}, not {}", where, recipe,
           options_.recipe.name);

@@ -96,7 +96,8 @@ class RlRun {
   ~RlRun();
 
   /// Steps from the present one to num_rollout, into `directory`: metrics.jsonl, TensorBoard
-  /// events, samples.jsonl, checkpoints/. Returns early, after saving, once `stop` is set. A
+  /// events, samples.jsonl, checkpoints/. Returns early, after saving, once `stop` is set; a step
+  /// whose evaluation that interrupts is reported when the run is resumed and has evaluated it. A
   /// response that has no reward is not trained on; Error when no group of a rollout has two that
   /// have (one, with one sample a prompt).
   void run(const std::filesystem::path& directory, const std::atomic<bool>& stop,
@@ -108,6 +109,8 @@ class RlRun {
   int64_t step() const { return step_; }
   /// As Sides::memory_plan.
   std::string memory_plan() const { return sides_->memory_plan(); }
+  /// Whether the last step has been done and evaluated.
+  bool done() const { return step_ >= options_.num_rollout && !unevaluated_; }
 
  private:
   struct Scored;  // a rollout with its problems and rewards
@@ -119,7 +122,8 @@ class RlRun {
   /// Whether the trainer replays residual compensation.
   bool trainer_has_masks() const;
   void save(const std::filesystem::path& directory);
-  void evaluate(MetricsRow& row);
+  /// False if it was interrupted; `row` is as before then.
+  bool evaluate(MetricsRow& row);
   /// Requests for training problems first_prompt.., which are appended to `problems`.
   std::vector<Request> requests(int64_t first_prompt, int64_t count,
                                 std::vector<Problem>& problems) const;
@@ -139,7 +143,8 @@ class RlRun {
   RacMasks masks_;        // of the next rollout
   bool started_ = false;  // weights are packed, masks are there
   SkippedUpdates skipped_;
-  int64_t step_ = 0;  // steps done
+  int64_t step_ = 0;                       // steps done
+  std::optional<MetricsRow> unevaluated_;  // of the last one, if its evaluation was interrupted
   int64_t updates_ = 0;
   int64_t next_prompt_ = 0;  // index of the next training problem
 };

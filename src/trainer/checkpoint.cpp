@@ -2,11 +2,14 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cmath>
 #include <cstring>
+#include <limits>
 #include <vector>
 
 #include "base/error.h"
 #include "io/atomic_dir.h"
+#include "io/fingerprint.h"
 #include "io/safetensors_writer.h"
 #include "trainer/masks_file.h"
 
@@ -21,8 +24,44 @@ std::optional<int64_t> step_of(const std::filesystem::path& path) {
   int64_t step = 0;
   const char* end = name.data() + name.size();
   const auto [rest, error] = std::from_chars(name.data() + kPrefix.size(), end, step);
-  if (error != std::errc() || rest != end) return std::nullopt;
+  if (error != std::errc() || rest != end || step < 0) return std::nullopt;
   return step;
+}
+
+std::filesystem::path state_file(const std::filesystem::path& checkpoint) {
+  return checkpoint / "trainer" / "state.json";
+}
+
+// What resuming reads, with sizes and hashes in trainer/checksums.json.
+constexpr const char* kStateFiles[] = {"optimizer.safetensors", "masks.safetensors", "state.json"};
+constexpr const char* kChecksums = "checksums.json";
+
+void write_checksums(const std::filesystem::path& trainer) {
+  Json json = Json::object();
+  for (const char* name : kStateFiles) {
+    const FileFingerprint file = fingerprint(trainer / name);
+    json[name] = {{"bytes", file.bytes}, {"hash", file.hash}};
+  }
+  write_json_file(trainer / kChecksums, json);
+}
+
+void verify_checksums(const std::filesystem::path& trainer) {
+  const std::filesystem::path checksums = trainer / kChecksums;
+  if (!std::filesystem::exists(checksums)) return;  // saved before there were any
+  const Json json = read_json_file(checksums);
+  for (const char* name : kStateFiles) {
+    const FileFingerprint file = fingerprint(trainer / name);
+    const std::string where = fmt::format("{}: '{}'", checksums.string(), name);
+    const Json entry = get<Json>(json, name, checksums.string());
+    const FileFingerprint saved = {.path = file.path,
+                                   .bytes = get<uint64_t>(entry, "bytes", where),
+                                   .hash = get<uint64_t>(entry, "hash", where)};
+    require(
+        file.same_contents(saved),
+        "{} has changed since it was saved ({} bytes, hash {:016x}): the checkpoint is damaged; "
+        "remove {} to continue from the one before",
+        describe(file), saved.bytes, saved.hash, trainer.parent_path().string());
+  }
 }
 
 // The complete checkpoints below `root`, by step.
@@ -31,7 +70,10 @@ std::vector<std::pair<int64_t, std::filesystem::path>> checkpoints(
   std::vector<std::pair<int64_t, std::filesystem::path>> found;
   if (!std::filesystem::is_directory(root)) return found;
   for (const auto& entry : std::filesystem::directory_iterator(root)) {
-    if (const auto step = step_of(entry.path())) found.emplace_back(*step, entry.path());
+    const auto step = step_of(entry.path());
+    if (step && std::filesystem::exists(state_file(entry.path()))) {
+      found.emplace_back(*step, entry.path());
+    }
   }
   std::ranges::sort(found);
   return found;
@@ -78,7 +120,8 @@ void save_checkpoint(const std::filesystem::path& root, int64_t step, const Para
   write_safetensors(trainer / "optimizer.safetensors", views);
 
   save_masks(masks, masks_file(directory.path()));
-  write_json_file(trainer / "state.json", state);
+  write_json_file(state_file(directory.path()), state);
+  write_checksums(trainer);
   directory.commit();
 
   if (keep > 0) {
@@ -101,6 +144,7 @@ Json load_checkpoint(const std::filesystem::path& checkpoint, Parameters& parame
   const ModelConfig config = load_model_config(checkpoint);
   require(config == parameters.config(), "{}: its config.json is not this run's model",
           checkpoint.string());
+  verify_checksums(trainer);
   const std::filesystem::path optimizer_path = trainer / "optimizer.safetensors";
   const TensorStore store(optimizer_path);
   AlignedBuffer<float> values(parameters.layout().total);
@@ -111,7 +155,16 @@ Json load_checkpoint(const std::filesystem::path& checkpoint, Parameters& parame
         require(view.dtype == DType::kF32 && view.shape == parameter.part_shape(part),
                 "{}: tensor {} is {}, expected F32 [{}]", optimizer_path.string(), view.name,
                 describe(view), fmt::join(parameter.part_shape(part), ", "));
-        view.copy_to(values.data() + parameter.offset + part.row_begin * parameter.cols);
+        float* to = values.data() + parameter.offset + part.row_begin * parameter.cols;
+        view.copy_to(to);
+        const float least = array.which == Optimizer::State::kSecondMoment
+                                ? 0.0F
+                                : std::numeric_limits<float>::lowest();
+        const std::span<const float> read(to, static_cast<size_t>(part.rows * parameter.cols));
+        const auto wrong = std::ranges::find_if(
+            read, [&](float value) { return !std::isfinite(value) || value < least; });
+        require(wrong == read.end(), "{}: tensor {} holds {}, expected a finite value{}",
+                optimizer_path.string(), view.name, *wrong, least == 0 ? " of at least 0" : "");
       }
     }
     optimizer.set_state(array.which, values.span());
@@ -119,7 +172,12 @@ Json load_checkpoint(const std::filesystem::path& checkpoint, Parameters& parame
   optimizer.publish();
 
   masks = load_masks(masks_file(checkpoint), config.num_hidden_layers);
-  return read_json_file(trainer / "state.json");
+  const std::string where = state_file(checkpoint).string();
+  Json state = read_json_file(where);
+  const auto step = get<int64_t>(state, "step", where);
+  require(step == step_of(checkpoint), "{}: its step is {}, not that of the directory's name",
+          where, step);
+  return state;
 }
 
 }  // namespace quads

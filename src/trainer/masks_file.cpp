@@ -1,5 +1,7 @@
 #include "trainer/masks_file.h"
 
+#include <algorithm>
+
 #include "base/error.h"
 #include "io/safetensors_writer.h"
 #include "io/tensor_store.h"
@@ -38,6 +40,9 @@ RacMasks load_masks(const std::filesystem::path& file, int64_t num_layers) {
             describe(view));
     std::vector<uint8_t>& mask = masks.masks.emplace_back(view.nbytes);
     view.copy_to(mask.data());
+    const auto wrong = std::ranges::find_if(mask, [](uint8_t value) { return value > 1; });
+    require(wrong == mask.end(), "{}: tensor {} holds {}, expected 0 or 1", file.string(),
+            view.name, *wrong);
   }
   return masks;
 }

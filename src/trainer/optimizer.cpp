@@ -4,11 +4,29 @@
 #include <cmath>
 #include <vector>
 
+#include "base/error.h"
+
 namespace quads {
 namespace {
 constexpr int64_t kChunk = int64_t{1} << 15;  // elements of a task
 int64_t chunks_of(int64_t n) { return (n + kChunk - 1) / kChunk; }
 }  // namespace
+
+void check(const AdamwOptions& options) {
+  const auto in = [](bool is, const char* option, float value, const char* range) {
+    require(is, "{} is {}, expected {}", option, value, range);
+  };
+  const auto is_share = [](float value) { return value >= 0 && value < 1; };
+  const auto is_amount = [](float value) { return value >= 0 && std::isfinite(value); };
+  in(is_share(options.beta1), "--adam-beta1", options.beta1, "one in [0, 1)");
+  in(is_share(options.beta2), "--adam-beta2", options.beta2, "one in [0, 1)");
+  in(is_amount(options.eps) && options.eps > 0, "--adam-eps", options.eps,
+     "a finite value above 0");
+  in(is_amount(options.weight_decay), "--weight-decay", options.weight_decay,
+     "a finite value of at least 0");
+  in(is_amount(options.max_grad_norm), "--clip-grad", options.max_grad_norm,
+     "a finite value of at least 0");
+}
 
 kernels::AdamwParams adamw_params(const AdamwOptions& options, int64_t updates, float lr,
                                   float grad_scale, double norm) {

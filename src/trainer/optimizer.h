@@ -19,6 +19,9 @@ struct AdamwOptions {
   bool bf16_masters = false;
 };
 
+/// Error naming the option for a value that no training can have.
+void check(const AdamwOptions& options);
+
 /// The state lies where the blocks compute: on the host or on a device.
 class Optimizer {
  public:

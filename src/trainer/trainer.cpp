@@ -15,6 +15,7 @@ Trainer::Trainer(Blocks& blocks, std::unique_ptr<Optimizer> optimizer, SequenceB
       batch_(std::move(batch)) {
   require(options.temperature > 0, "the trainer's temperature must be positive, got {}",
           options.temperature);
+  check(options.adamw);
 }
 
 Trainer::Trainer(const kernels::CpuContext& context, Parameters& parameters, PackedModel& model,

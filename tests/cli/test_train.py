@@ -309,12 +309,69 @@ def test_the_newest_checkpoints_are_kept(train, tmp_path):
     assert checkpoints(every) == [f"step_{step:06}" for step in range(1, 6)]
 
 
-def test_a_damaged_checkpoint_is_named(train, tmp_path):
+@pytest.mark.parametrize("name", ["optimizer.safetensors", "masks.safetensors", "state.json"])
+@pytest.mark.parametrize("damage", ["cut", "flip"])
+def test_a_damaged_checkpoint_is_named(train, tmp_path, name, damage):
     run = train(tmp_path / "run", "quads", "--num-rollout", 1)
-    optimizer = run / "checkpoints" / "step_000001" / "trainer" / "optimizer.safetensors"
-    optimizer.write_bytes(optimizer.read_bytes()[:-1])
+    file = run / "checkpoints" / "step_000001" / "trainer" / name
+    data = bytearray(file.read_bytes())
+    data[-2] ^= 1
+    file.write_bytes(data if damage == "flip" else data[:-1])
     error = one_line(train(run, "quads", "--resume", status=1))
-    assert str(optimizer) in error
+    assert str(file) in error and "changed since it was saved" in error
+
+
+@pytest.mark.parametrize(
+    "changes, named",
+    [
+        ({"step": -5}, "step is -5"),
+        ({"step": 10**18}, f"step is {10**18}"),
+        ({"updates": -1}, "updates is -1, expected one in"),
+        ({"next_prompt": 2**62}, f"next_prompt is {2**62}"),
+        ({"optimizer_updates": 3}, "optimizer_updates is 3"),
+        ({"unevaluated": "[]"}, "unevaluated"),
+        ({"unevaluated": '{"step": 4}'}, "unevaluated"),
+    ],
+    ids=str,
+)
+def test_a_state_out_of_range_is_named(train, tmp_path, changes, named):
+    run = train(tmp_path / "run", "bf16", "--num-rollout", 1)
+    trainer = run / "checkpoints" / "step_000001" / "trainer"
+    (trainer / "checksums.json").unlink()  # as another program would write it
+    state = json.loads((trainer / "state.json").read_text())
+    (trainer / "state.json").write_text(json.dumps(state | changes))
+    error = one_line(train(run, "bf16", "--resume", status=1))
+    assert str(trainer / "state.json") in error and named in error
+
+
+@pytest.mark.parametrize("bits", [0x7FC00000, 0x7F800000, 0x80000001], ids=hex)
+def test_moments_that_cannot_be_are_named(train, tmp_path, bits):
+    run = train(tmp_path / "run", "bf16", "--num-rollout", 1)
+    trainer = run / "checkpoints" / "step_000001" / "trainer"
+    (trainer / "checksums.json").unlink()
+    file = trainer / "optimizer.safetensors"
+    data = file.read_bytes()
+    header = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
+    name = next(name for name in header if name.startswith("exp_avg_sq."))
+    at = 8 + int.from_bytes(data[:8], "little") + header[name]["data_offsets"][0]
+    file.write_bytes(data[:at] + bits.to_bytes(4, "little") + data[at + 4 :])
+    error = one_line(train(run, "bf16", "--resume", status=1))
+    assert str(file) in error and name in error
+
+
+def test_what_is_no_checkpoint_does_not_keep_a_run_from_resuming(train, tmp_path):
+    run = train(tmp_path / "run", "bf16", "--num-rollout", 1)
+    (run / "checkpoints" / "step_000009").mkdir()
+    (run / "checkpoints" / "step_-1").mkdir()
+    (run / "checkpoints" / "step_10").touch()
+    train(run, "bf16", "--num-rollout", 2, "--resume")
+    assert [row["step"] for row in rows(run)] == [0, 1]
+
+
+def test_a_checkpoint_under_another_name_is_refused(train, tmp_path):
+    run = train(tmp_path / "run", "bf16", "--num-rollout", 1)
+    (run / "checkpoints" / "step_000001").rename(run / "checkpoints" / "step_000005")
+    assert "its step is 1" in one_line(train(run, "bf16", "--num-rollout", 9, "--resume", status=1))
 
 
 def test_a_checkpoint_is_a_model_that_eval_and_transformers_load(quads, train, tmp_path):
@@ -622,6 +679,20 @@ def test_truncated_sampling_must_be_allowed(train, tmp_path):
         ("quads", ["--keep-checkpoints", -1], 1, "--keep-checkpoints"),
         ("quads", ["--rollout-max-context-len", 4], 1, "context"),
         ("quads", ["--high-precision-first-layers", 2], 1, "--high-precision-first-layers"),
+        ("quads", ["--n-samples-per-prompt", 2**31], 1, "--n-samples-per-prompt"),
+        ("quads", ["--n-samples-per-prompt", 2**32 + 2], 1, "--n-samples-per-prompt"),
+        ("quads", ["--n-samples-per-eval-prompt", 2**32 + 2], 1, "--n-samples-per-eval-prompt"),
+        ("quads", ["--rollout-batch-size", 2**40], 1, "--rollout-batch-size"),
+        ("quads", ["--rollout-batch-size", 2**23], 1, "33554432 samples, expected at most"),
+        ("quads", ["--num-rollout", 2**62], 1, "--num-rollout"),
+        ("quads", ["--adam-beta1", 1], 1, "--adam-beta1 is 1, expected one in [0, 1)"),
+        ("quads", ["--adam-beta2", -0.1], 1, "--adam-beta2"),
+        ("quads", ["--adam-beta2", "nan"], 1, "--adam-beta2"),
+        ("quads", ["--adam-eps", 0], 1, "--adam-eps"),
+        ("quads", ["--adam-eps", "inf"], 1, "--adam-eps"),
+        ("quads", ["--weight-decay", "nan"], 1, "--weight-decay"),
+        ("quads", ["--clip-grad", -1], 1, "--clip-grad"),
+        ("quads", ["--clip-grad", "nan"], 1, "--clip-grad"),
         ("quads", ["--task", "chess"], 1, "chess"),
         ("quads", ["--threads", -1], 2, "--threads"),
         ("quads", ["--no-such-option", 1], 2, "--no-such-option"),

@@ -141,6 +141,42 @@ TEST_F(LoopTest, AStopBetweenRolloutAndUpdateFinishesTheStepAndSavesIt) {
   EXPECT_TRUE(std::filesystem::exists(directory_ / "checkpoints" / "step_000002"));
 }
 
+TEST_F(LoopTest, AnInterruptedEvaluationIsDoneWhenTheRunIsResumed) {
+  const std::filesystem::path root = directory_;
+  directory_ = root / "whole";
+  const std::vector<Bf16> start(parameters_.values(),
+                                parameters_.values() + parameters_.layout().total);
+  EXPECT_EQ(run(options("quads", 2)), 2);
+
+  directory_ = root / "stopped";
+  std::ranges::copy(start, parameters_.values());
+  const int rewards_of_training = 2 * 8;
+  reward_.on_reward = [&, calls = 0](RewardResult&) mutable {
+    if (++calls > rewards_of_training) {
+      stop_ = true;
+      throw Interrupted("stopped");
+    }
+  };
+  EXPECT_EQ(run(options("quads", 2)), 2);
+  EXPECT_EQ(read_metrics_file(directory_ / "metrics.jsonl").size(), 1U);
+  EXPECT_TRUE(std::filesystem::exists(directory_ / "checkpoints" / "step_000002"));
+
+  resume_ = true;
+  EXPECT_EQ(run(options("quads", 2)), 2);  // stopped still: nothing is lost
+  stop_ = false;
+  reward_.on_reward = nullptr;
+  EXPECT_EQ(run(options("quads", 2)), 2);
+  const std::vector<MetricsLine> rows = read_metrics_file(directory_ / "metrics.jsonl");
+  const std::vector<MetricsLine> whole = read_metrics_file(root / "whole" / "metrics.jsonl");
+  ASSERT_EQ(rows.size(), 2U);
+  for (const char* key : {"eval/pass@1", "train/loss", "reward/mean"}) {
+    EXPECT_EQ(rows[1].values.at(key), whole[1].values.at(key)) << key;
+  }
+  EXPECT_EQ(run(options("quads", 2)), 2);  // and is done once
+  EXPECT_EQ(read_metrics_file(directory_ / "metrics.jsonl").size(), 2U);
+  directory_ = root;
+}
+
 TEST_F(LoopTest, AStopBeforeTheFirstStepLeavesNoCheckpoint) {
   stop_ = true;
   EXPECT_EQ(run(options("quads", 10)), 0);
@@ -188,7 +224,7 @@ class OverflowTest : public LoopTest {
       model_ = std::make_unique<PackedModel>(
           parameters, PackedModel::Options{.precision = {}, .scope = {}, .with_transposes = true});
       return ForeignBlocks{[this, context] { model_->refresh(context, {}); },
-                                  std::make_unique<Overflowing>(context, *model_, &left_)};
+                           std::make_unique<Overflowing>(context, *model_, &left_)};
     };
   }
   RlOptions overflow_options(int64_t steps) const {

@@ -163,5 +163,20 @@ TEST_F(MetricsFileTest, SurvivesTenThousandOpenBrackets) {
   EXPECT_TRUE(contains(error_of([&] { read_metrics_file(path); }), ":1"));
 }
 
+TEST(JsonLine, IsReadBackToTheSameLine) {
+  MetricsRow row(7);
+  row.set("b", 0.1);
+  row.set("a", 1.0);
+  row.set("count", int64_t{-3});
+  row.set("text", "x\"y");
+  row.set("none", std::nan(""));
+  const std::string line = to_json_line(row);
+  EXPECT_EQ(to_json_line(from_json_line(line, "here")), line);
+  for (const char* wrong : {"", "[]", "{}", "{\"step\": -1}", "{\"step\": \"1\"}",
+                            "{\"step\": 1, \"a\": null}", "{\"step\": 1, \"a\": [1]}"}) {
+    EXPECT_THROW(from_json_line(wrong, "here"), Error) << wrong;
+  }
+}
+
 }  // namespace
 }  // namespace quads
