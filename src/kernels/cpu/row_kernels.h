@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "base/arena.h"
+#include "kernels/adamw_params.h"
 #include "numerics/bf16.h"
 
 namespace quads::kernels {
@@ -32,12 +33,6 @@ struct SamplingParams {
   float temperature = 1.0F;  // 0 = greedy
   int32_t top_k = 0;         // 0 = off
   float top_p = 1.0F;        // 1 = off
-};
-
-struct AdamwParams {
-  float lr, beta1, beta2, eps, weight_decay;
-  float grad_scale;                          // clipping factor times 1 / normaliser
-  float bias_correction1, bias_correction2;  // 1 - beta^t
 };
 
 struct RowKernels {

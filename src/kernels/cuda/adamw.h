@@ -4,8 +4,9 @@
 
 #include <cstdint>
 
-#include "kernels/cpu/row_kernels.h"
+#include "kernels/adamw_params.h"
 #include "kernels/cuda/context.h"
+#include "numerics/bf16.h"
 
 namespace quads::kernels::cuda {
 

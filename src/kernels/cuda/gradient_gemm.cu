@@ -2,7 +2,7 @@
 // lie in memory, and what has to be transposed is so by ldmatrix.
 #include "kernels/cuda/gradient_launch.h"
 #include "kernels/cuda/launch.cuh"
-#include "kernels/cuda/ptx.cuh"
+#include "kernels/cuda/tma.cuh"
 #include "kernels/cuda/units.cuh"
 
 namespace quads::kernels::cuda {
@@ -36,13 +36,6 @@ struct GradientConfig {
 __device__ __forceinline__ void copy_or_clear(uint32_t to, const uint16_t* from, bool there) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from),
                "r"(there ? 16 : 0)
-               : "memory");
-}
-
-__device__ __forceinline__ void load_matrices_transposed(uint32_t r[4], uint32_t address) {
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
-               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
-               : "r"(address)
                : "memory");
 }
 
