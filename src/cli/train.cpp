@@ -8,6 +8,7 @@
 #include "aten/aten_engine.h"
 #include "base/error.h"
 #include "cli/task_options.h"
+#include "io/atomic_dir.h"
 #include "io/atomic_file.h"
 #include "io/output_lock.h"
 #include "rl/loop.h"
@@ -146,6 +147,7 @@ void run(const CLI::App& command, const Options& o) {
   }
   std::filesystem::create_directories(out);
   const OutputLock lock = OutputLock::inside(out);
+  remove_stale_temporaries(out);  // of a process that was killed while writing
   const bool resumed = o.resume && loop.resume(out);
   if (o.resume && !resumed) {
     std::fprintf(stderr, "WARNING: nothing to resume, %s has no checkpoint: starting from step 0\n",

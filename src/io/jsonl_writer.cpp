@@ -47,7 +47,7 @@ void JsonlWriter::sync() {
 }
 
 void truncate_jsonl(const std::filesystem::path& path,
-                    const std::function<bool(const Json&)>& keep) {
+                    const std::function<bool(const Json&, const std::string&)>& keep) {
   if (!std::filesystem::exists(path)) {
     return;
   }
@@ -57,7 +57,7 @@ void truncate_jsonl(const std::filesystem::path& path,
   int64_t line_number = 1;
   for (size_t end = text.find('\n'); end != std::string_view::npos; end = text.find('\n', kept)) {
     const std::string where = fmt::format("{}:{}", path.string(), line_number++);
-    if (!keep(parse_json(text.substr(kept, end - kept), where))) {
+    if (!keep(parse_json(text.substr(kept, end - kept), where), where)) {
       break;
     }
     kept = end + 1;

@@ -29,8 +29,9 @@ class JsonlWriter {
 
 /// Cuts `path` just before its first line for which `keep` is false, and cuts off a last line
 /// without a newline. To resume from step 100: keep = [](const Json& m) { return m["step"] <= 100;
-/// }. Nothing happens if the file does not exist. Error for a whole line that is not JSON.
+/// }. `keep` is also given "file:line". Nothing happens if the file does not exist. Error for a
+/// whole line that is not JSON.
 void truncate_jsonl(const std::filesystem::path& path,
-                    const std::function<bool(const Json&)>& keep);
+                    const std::function<bool(const Json&, const std::string&)>& keep);
 
 }  // namespace quads

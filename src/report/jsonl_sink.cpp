@@ -60,8 +60,8 @@ MetricsRow from_json_line(std::string_view line, const std::string& where) {
 JsonlSink::JsonlSink(std::filesystem::path path, int64_t first_step)
     : path_(std::move(path)), next_step_(first_step) {
   if (first_step > 0) {
-    truncate_jsonl(path_, [&](const Json& row) {
-      return get<int64_t>(row, "step", path_.string()) < first_step;
+    truncate_jsonl(path_, [&](const Json& row, const std::string& where) {
+      return get<int64_t>(row, "step", where) < first_step;
     });
   }
   fd_ = open_file(path_, O_WRONLY | O_CREAT | O_APPEND | (first_step > 0 ? 0 : O_TRUNC));

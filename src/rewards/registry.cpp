@@ -77,7 +77,14 @@ std::unique_ptr<Reward> make_reward(const RewardOptions& options) {
                                         std::move(made), options);
 }
 
-std::optional<std::string> own_reward(const Json* metadata) { return text_in(metadata, "rm_type"); }
+std::optional<std::string> own_reward(const Json* metadata) {
+  if (metadata != nullptr && metadata->is_object()) {
+    const auto it = metadata->find("rm_type");
+    require(it == metadata->end() || it->is_null() || it->is_string(),
+            "metadata: 'rm_type' is {}, expected the name of a reward", json_excerpt(*it));
+  }
+  return text_in(metadata, "rm_type");
+}
 
 std::vector<std::string> rewards_of(const RewardOptions& options, const Json* metadata) {
   if (auto type = own_reward(metadata)) return {*std::move(type)};

@@ -557,8 +557,9 @@ void RlRun::run(const std::filesystem::path& directory, const std::atomic<bool>&
     jsonl.write(row);
     tensorboard.write(row);
   };
-  truncate_jsonl(directory / "samples.jsonl",
-                 [this](const Json& line) { return line.value("step", int64_t{-1}) < step_; });
+  truncate_jsonl(directory / "samples.jsonl", [this](const Json& line, const std::string& where) {
+    return get<int64_t>(line, "step", where) < step_;
+  });
   JsonlWriter sample_log(directory / "samples.jsonl");
   int64_t saved_at = step_;
   if (unevaluated_ && !stop && evaluate(*unevaluated_)) {

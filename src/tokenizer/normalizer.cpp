@@ -69,10 +69,13 @@ class Prepend : public Normalizer {
   std::string text_;
 };
 
+// More than any text; a chain of replacements can multiply one without end.
+constexpr size_t kMostBytes = size_t{32} << 20;
+
 class Replace : public Normalizer {
  public:
-  Replace(Pattern pattern, std::string content)
-      : pattern_(std::move(pattern)), content_(std::move(content)) {}
+  Replace(Pattern pattern, std::string content, std::string where)
+      : pattern_(std::move(pattern)), content_(std::move(content)), where_(std::move(where)) {}
 
   void normalize(Piece& piece) const override {
     if (piece.text.empty()) {
@@ -83,6 +86,8 @@ class Replace : public Normalizer {
     for (const Span& match : pattern_.find_all(piece.text)) {
       result.append(piece.text, end, match.begin - end);
       result += content_;
+      require(result.size() <= kMostBytes, "{}: it makes more than {} bytes of {}", where_,
+              kMostBytes, piece.text.size());
       end = match.end;
       // `tokenizers` takes what is put in for the last character of what is taken out.
       if (match.begin == 0 && match.end > 0 &&
@@ -97,6 +102,7 @@ class Replace : public Normalizer {
  private:
   Pattern pattern_;
   std::string content_;
+  std::string where_;
 };
 
 class Sequence : public Normalizer {
@@ -145,7 +151,7 @@ std::unique_ptr<Normalizer> make_normalizer(const Json& json, const std::string&
   if (type == "Replace") {
     check_options(json, {"pattern", "content"}, what);
     return std::make_unique<Replace>(Pattern(get<Json>(json, "pattern", what), what),
-                                     get<std::string>(json, "content", what));
+                                     get<std::string>(json, "content", what), what);
   }
   require(type == "Sequence",
           "{}: type '{}' is not supported (NFC, NFD, NFKC, NFKD, Lowercase, Strip, Prepend, "

@@ -31,7 +31,7 @@ def test_unknown_commands_options_and_keys_are_wrong_usage(quads, tmp_path):
 
 
 @pytest.mark.parametrize("arguments, message", [
-    (["train", "--device", "cuda"], "unknown option --device; see quads train --help"),
+    (["train", "--gpu", "0"], "unknown option --gpu; see quads train --help"),
     (["train", "--lode=x", "--no"], "unknown option --lode; see quads train --help"),
     (["train", "now"], "unknown argument now; see quads train --help"),
     (["--colour", "info"], "unknown option --colour; see quads --help"),

@@ -368,6 +368,28 @@ def test_what_is_no_checkpoint_does_not_keep_a_run_from_resuming(train, tmp_path
     assert [row["step"] for row in rows(run)] == [0, 1]
 
 
+def test_what_a_killed_process_was_writing_is_removed(train, tmp_path):
+    run = train(tmp_path / "run", "bf16", "--num-rollout", 1)
+    (run / ".tmp-config.toml-1").touch()
+    train(run, "bf16", "--num-rollout", 2, "--resume")
+    assert not list(run.glob(".*"))
+
+
+@pytest.mark.parametrize("line", ["[1]", '{"step": "x"}', "{}"])
+def test_a_line_of_samples_that_is_none_is_named(train, tmp_path, line):
+    run = train(tmp_path / "run", "bf16", "--num-rollout", 1)
+    samples = run / "samples.jsonl"
+    samples.write_text(line + "\n")
+    error = one_line(train(run, "bf16", "--num-rollout", 2, "--resume", status=1))
+    assert f"{samples}:1: " in error
+
+
+def test_a_message_moves_no_cursor(quads, tmp_path):
+    missing = tmp_path / "x\x1b[2Jy"
+    error = quads("train", "--load", missing, "--out", tmp_path / "o", status=1).stderr
+    assert "\x1b" not in error and "x\\x1b[2Jy" in error
+
+
 def test_a_checkpoint_under_another_name_is_refused(train, tmp_path):
     run = train(tmp_path / "run", "bf16", "--num-rollout", 1)
     (run / "checkpoints" / "step_000001").rename(run / "checkpoints" / "step_000005")

@@ -52,7 +52,9 @@ TEST(JsonlWriter, TruncationKeepsTheLinesBeforeTheFirstRefusedOne) {
   const TempDir dir;
   const auto path = dir / "m.jsonl";
   const auto up_to = [](int last) {
-    return [=](const Json& line) { return line["step"] <= last; };
+    return [=](const Json& line, const std::string& where) {
+      return get<int>(line, "step", where) <= last;
+    };
   };
   EXPECT_NO_THROW(truncate_jsonl(path, up_to(1)));
   const std::string text = "{\"step\":1}\n{\"step\":2}\n{\"step\":3}\n{\"st";
@@ -65,6 +67,10 @@ TEST(JsonlWriter, TruncationKeepsTheLinesBeforeTheFirstRefusedOne) {
   EXPECT_EQ(read_text(path), "");
   write_text(path, "{\"step\":1}\nxx\n");
   expect_contains(error_of([&] { truncate_jsonl(path, up_to(9)); }), "m.jsonl:2: not valid JSON");
+  write_text(path, "{\"step\":1}\n[1]\n");
+  expect_contains(error_of([&] { truncate_jsonl(path, up_to(9)); }), "m.jsonl:2: [1] is not");
+  write_text(path, "{\"step\":\"x\"}\n");
+  expect_contains(error_of([&] { truncate_jsonl(path, up_to(9)); }), "m.jsonl:1: 'step'");
 }
 
 TEST(JsonlWriter, FullDiskIsAnErrorThatNamesThePath) {

@@ -81,6 +81,12 @@ TEST(RewardsOf, TheProblemsOwnNameComesBeforeItsSource) {
   EXPECT_EQ(names({{"data_source", "lcb"}}), "code");
   EXPECT_EQ(names({{"data_source", "lcb"}, {"rm_type", "math"}}), "math");
   EXPECT_EQ(names({{"data_source", 3}, {"rm_type", nullptr}}), "exact");
+  for (const Json& wrong : {Json(5), Json(true), Json::array({"math"}), Json::object()}) {
+    expect_contains(error_of([&] {
+                      names({{"rm_type", wrong}});
+                    }),
+                    "expected the name of a reward");
+  }
 }
 
 TEST(RoutedReward, EachProblemGoesToItsRewardAndComesBackInOrder) {

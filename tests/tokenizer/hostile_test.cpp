@@ -139,5 +139,14 @@ TEST(TokenizerJson, RefusesWhatIsNoJsonOrTooDeep) {
   expect_contains(error_of([] { JsonTokenizer({}, "dir"); }), "there is no tokenizer.json");
 }
 
+TEST(TokenizerJson, AReplacementThatGrowsATextWithoutEndIsAnError) {
+  Json json = byte_level_json();
+  const std::string content(1 << 20, 'b');
+  json["normalizer"] = {{"type", "Replace"}, {"pattern", {{"String", "a"}}}, {"content", content}};
+  const auto tokenizer = tokenizer_of(json);
+  expect_contains(error_of([&] { tokenizer->encode(std::string(40, 'a')); }),
+                  "Replace: it makes more than");
+}
+
 }  // namespace
 }  // namespace quads
