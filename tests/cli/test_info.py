@@ -54,7 +54,9 @@ def test_what_is_no_model_directory_is_told_from_one(quads, tmp_path):
     (run / "metrics.jsonl").write_text("")
     assert error(run) == f"quads: {run}: a run, not a model; it has no checkpoint yet\n"
     for step in (2, 10):
-        (run / "checkpoints" / f"step_{step:06}" / "trainer").mkdir(parents=True)
+        trainer = run / "checkpoints" / f"step_{step:06}" / "trainer"
+        trainer.mkdir(parents=True)
+        (trainer / "state.json").write_text("{}")
     newest = run / "checkpoints" / "step_000010"
     assert error(run) == f"quads: {run}: a run, not a model; its newest model is {newest}\n"
 

@@ -128,7 +128,7 @@ def one_line(error):
     """The error, after which nothing and before which at most progress is printed."""
     *progress, error, rest = error.split("\n")
     assert error.startswith("quads: ") and not rest, error
-    notices = ("quads ", "training on the built-in task ")
+    notices = ("quads ", "training on the built-in task ", "continued with other settings: ")
     assert all(line.startswith(notices) for line in progress), progress
     return error
 
