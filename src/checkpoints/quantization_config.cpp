@@ -25,9 +25,10 @@ bool is_empty(const Json& object, const char* key) {
 void require_value(const Json& object, const char* key, const Json& expected,
                    const std::string& where) {
   const auto it = object.find(key);
-  require(it == object.end() || it->is_null() || *it == expected,
-          "{}: '{}' is {}; only {} is supported", where, key,
-          it == object.end() ? "" : json_excerpt(*it), json_excerpt(expected));
+  if (it != object.end() && !it->is_null() && *it != expected) {
+    fail("{}: '{}' is {}; only {} is supported", where, key, json_excerpt(*it),
+         json_excerpt(expected));
+  }
 }
 
 // The arguments of weights or activations: E2M1 in blocks of 16.
@@ -126,7 +127,7 @@ QuantizationConfig read_fp8(const Json& config, const std::string& where) {
   const auto block = find_key<Json>(config, "weight_block_size", where);
   require(block && *block == Json({128, 128}),
           "{}: 'weight_block_size' is {}; only [128, 128] is supported", where,
-          block ? json_excerpt(*block) : "missing");
+          block ? to_string(json_excerpt(*block)) : "missing");
   require_value(config, "activation_scheme", "dynamic", where);
   require_value(config, "fmt", "e4m3", where);
   Strings ignore = get_or<Strings>(config, "modules_to_not_convert", {}, where);

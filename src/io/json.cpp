@@ -74,8 +74,9 @@ void write_json_file(const std::filesystem::path& path, const Json& json) {
   write_file_atomically(path, json.dump(2) + "\n");
 }
 
-std::string json_excerpt(const Json& json) {
-  std::string text = json.dump(-1, ' ', /*ensure_ascii=*/true, Json::error_handler_t::replace);
+std::string to_string(const JsonExcerpt& excerpt) {
+  std::string text =
+      excerpt.json.dump(-1, ' ', /*ensure_ascii=*/true, Json::error_handler_t::replace);
   if (text.size() > 60) {
     text = text.substr(0, 57) + "...";
   }

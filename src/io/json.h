@@ -34,8 +34,24 @@ Json read_json_file(const std::filesystem::path& path, const JsonLimits& limits 
 /// Writes `json`, indented by two spaces, as a whole or not at all (see atomic_file.h).
 void write_json_file(const std::filesystem::path& path, const Json& json);
 
-/// `json` on one line for an error message, cut after some 60 characters.
-std::string json_excerpt(const Json& json);
+/// `json` on one line for an error message, cut after some 60 characters. It is made when the
+/// message is, so that a check that holds costs nothing; `json` must live until then.
+struct JsonExcerpt {
+  const Json& json;
+};
+inline JsonExcerpt json_excerpt(const Json& json) { return {json}; }
+std::string to_string(const JsonExcerpt& excerpt);
+
+}  // namespace quads
+
+template <>
+struct fmt::formatter<quads::JsonExcerpt> : fmt::formatter<fmt::string_view> {
+  auto format(const quads::JsonExcerpt& excerpt, fmt::format_context& context) const {
+    return fmt::formatter<fmt::string_view>::format(quads::to_string(excerpt), context);
+  }
+};
+
+namespace quads {
 
 namespace detail {
 

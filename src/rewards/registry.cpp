@@ -80,8 +80,9 @@ std::unique_ptr<Reward> make_reward(const RewardOptions& options) {
 std::optional<std::string> own_reward(const Json* metadata) {
   if (metadata != nullptr && metadata->is_object()) {
     const auto it = metadata->find("rm_type");
-    require(it == metadata->end() || it->is_null() || it->is_string(),
-            "metadata: 'rm_type' is {}, expected the name of a reward", json_excerpt(*it));
+    if (it != metadata->end() && !it->is_null() && !it->is_string()) {
+      fail("metadata: 'rm_type' is {}, expected the name of a reward", json_excerpt(*it));
+    }
   }
   return text_in(metadata, "rm_type");
 }

@@ -73,6 +73,14 @@ TEST(MakeReward, WeightScalesTheValue) {
   EXPECT_EQ(score_one(*make_reward({.weights = {.25}}), "a", "a"), .25);
 }
 
+TEST(OwnReward, MetadataThatNameNoneHaveNone) {
+  for (const Json& metadata : {Json::object(), Json{{"data_source", "x"}},
+                               Json{{"rm_type", nullptr}}, Json::array(), Json("rm_type")}) {
+    EXPECT_EQ(own_reward(&metadata), std::nullopt) << metadata;
+  }
+  EXPECT_EQ(own_reward(nullptr), std::nullopt);
+}
+
 TEST(RewardsOf, TheProblemsOwnNameComesBeforeItsSource) {
   const RewardOptions options{.types = {"exact"}, .by_source = {{"lcb", "code"}}};
   const auto names = [&](const Json& metadata) { return rewards_of(options, &metadata).front(); };
