@@ -3,18 +3,17 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
-#include <cmath>
 #include <limits>
 #include <map>
 
 #include "base/error.h"
+#include "eval/device.h"
 #ifdef QUADS_HAVE_CUDA
 #include "bench/kernel_times.h"
 #include "bench/requests.h"
 #include "bench/shapes.h"
 #include "cuda/device.h"
 #include "eval/cuda_generator.h"
-#include "eval/device.h"
 #endif
 
 namespace quads::bench {
@@ -51,15 +50,12 @@ double step_bytes(const cuda::CudaModel& model, int64_t batch, int64_t context) 
     experts += static_cast<double>(model.layer(l).gate_up.fragments.bytes() +
                                    model.layer(l).down.fragments.bytes());
   }
-  const double chosen =
-      static_cast<double>(c.num_experts_per_tok) / static_cast<double>(c.num_experts);
-  const double touched = 1 - std::pow(1 - chosen, static_cast<double>(batch));
   const auto embedding = static_cast<double>(c.vocab_size * c.hidden_size * 2);
   const auto kv = static_cast<double>(c.num_hidden_layers * 2 * c.num_key_value_heads * c.head_dim *
                                       2 * batch * context);
   const double others =
       static_cast<double>(model.weight_bytes()) - experts - (c.tie_word_embeddings ? 0 : embedding);
-  return others + experts * touched + kv;
+  return others + experts * touched_experts(c, batch) + kv;
 }
 
 double now() {
@@ -204,9 +200,7 @@ Result bench_device_rollout(kernels::CpuRuntime&, const RolloutBench& options) {
   return result;
 }
 #else
-Result bench_device_rollout(kernels::CpuRuntime&, const RolloutBench&) {
-  fail("--device cuda: this program was built without CUDA; configure it with -DQUADS_CUDA=ON");
-}
+Result bench_device_rollout(kernels::CpuRuntime&, const RolloutBench&) { fail_without_cuda(); }
 #endif
 
 }  // namespace quads::bench

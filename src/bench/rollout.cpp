@@ -1,7 +1,6 @@
 #include "bench/rollout.h"
 
 #include <algorithm>
-#include <cmath>
 #include <limits>
 #include <map>
 
@@ -31,12 +30,9 @@ double expert_bytes(const PackedModel& model) {
 
 // Bytes that a step of `batch` rows reads: an expert is left out if no row chooses it.
 double step_bytes(const PackedModel& model, int64_t batch) {
-  const ModelConfig& c = model.config();
   const double experts = expert_bytes(model);
-  const double chosen =
-      static_cast<double>(c.num_experts_per_tok) / static_cast<double>(c.num_experts);
-  const double touched = 1 - std::pow(1 - chosen, static_cast<double>(batch));
-  return static_cast<double>(model.packed_bytes()) - experts * (1 - touched);
+  return static_cast<double>(model.packed_bytes()) -
+         experts * (1 - touched_experts(model.config(), batch));
 }
 
 }  // namespace

@@ -1,5 +1,7 @@
 #include "bench/shapes.h"
 
+#include <cmath>
+
 #include "base/error.h"
 #include "rl/supervised.h"
 
@@ -43,6 +45,12 @@ ModelConfig bench_shape(const std::string& name) {
   c.max_position_embeddings = name == "30b" ? 40960 : 4096;
   validate(c, "model shape " + name);
   return c;
+}
+
+double touched_experts(const ModelConfig& c, int64_t batch) {
+  const double chosen =
+      static_cast<double>(c.num_experts_per_tok) / static_cast<double>(c.num_experts);
+  return 1 - std::pow(1 - chosen, static_cast<double>(batch));
 }
 
 std::unique_ptr<Parameters> random_parameters(const ModelConfig& config) {

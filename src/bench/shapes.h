@@ -13,6 +13,9 @@ namespace quads::bench {
 /// top-2). "30b": Qwen3-30B-A3B. Error on another name, with the list.
 ModelConfig bench_shape(const std::string& name);
 
+/// The share of the experts that some row of a batch is expected to choose, if routing is uniform.
+double touched_experts(const ModelConfig& config, int64_t batch);
+
 std::unique_ptr<Parameters> random_parameters(const ModelConfig& config);
 
 }  // namespace quads::bench

@@ -5,7 +5,7 @@
 
 #include "base/error.h"
 #include "kernels/cpu/attention_kernels.h"
-#include "kernels/cuda/sample_rows.h"
+#include "rollout/kv_cache.h"
 
 namespace quads::cuda {
 
@@ -49,7 +49,7 @@ CudaBackend::CudaBackend(const ParameterSource& source, const Options& options)
       context_(k::make_context(stream_.get())),
       model_(stream_.get(), source, options.precision, options.scope, options.max_context),
       max_rows_(std::max(options.max_running + options.prefill_chunk, options.max_context)),
-      max_pages_((options.max_context + kernels::kPageSize - 1) / kernels::kPageSize),
+      max_pages_(KvCache::pages_for(options.max_context)),
       blocks_(model_, max_rows_, std::min(max_rows_, kLogitsRows), options.max_context),
       x_(max_rows_ * source.config().hidden_size),
       tokens_(max_rows_),
@@ -211,6 +211,16 @@ void CudaBackend::run(StepBatch& batch, const StepOptions& options) {
   }
 }
 
+// Logits of the rows [begin, begin + count) that draws_ lists.
+k::Logits CudaBackend::logits(int64_t begin, int64_t count) {
+  return {.z = blocks_.logits(context_, x_.data(), draws_->logits_rows.device() + begin, count),
+          .ldz = config().vocab_size,
+          .rows = count,
+          .vocab = config().vocab_size,
+          .scratch = sample_scratch_.data(),
+          .first_bad_row = bad_logits_.data()};
+}
+
 void CudaBackend::draw(const StepBatch& batch, const StepOptions& options) {
   const int64_t count = std::ssize(batch.logits_rows);
   if (count == 0) return;
@@ -230,14 +240,7 @@ void CudaBackend::draw(const StepBatch& batch, const StepOptions& options) {
   draws_->keys.upload(std::ssize(batch.draws), stream);
   for (int64_t begin = 0; begin < count; begin += blocks_.max_logits_rows()) {
     const int64_t part = std::min(blocks_.max_logits_rows(), count - begin);
-    const float* logits =
-        blocks_.logits(context_, x_.data(), draws_->logits_rows.device() + begin, part);
-    k::draw_rows(context_, {.logits = {.z = logits,
-                                       .ldz = config().vocab_size,
-                                       .rows = part,
-                                       .vocab = config().vocab_size,
-                                       .scratch = sample_scratch_.data(),
-                                       .first_bad_row = bad_logits_.data()},
+    k::draw_rows(context_, {.logits = logits(begin, part),
                             .temperature = options.sampling.temperature,
                             .top_k = options.sampling.top_k,
                             .top_p = options.sampling.top_p,
@@ -265,15 +268,8 @@ void CudaBackend::score(const StepBatch& batch, const StepOptions& options) {
   draws_->targets.upload(count, stream);
   for (int64_t begin = 0; begin < count; begin += blocks_.max_logits_rows()) {
     const int64_t part = std::min(blocks_.max_logits_rows(), count - begin);
-    const float* logits =
-        blocks_.logits(context_, x_.data(), draws_->logits_rows.device() + begin, part);
     k::score_rows(context_,
-                  {.logits = {.z = logits,
-                              .ldz = config().vocab_size,
-                              .rows = part,
-                              .vocab = config().vocab_size,
-                              .scratch = sample_scratch_.data(),
-                              .first_bad_row = bad_logits_.data()},
+                  {.logits = logits(begin, part),
                    .inv_temperature = logprob_inv_temperature(options.sampling.temperature),
                    .targets = draws_->targets.device() + begin,
                    .logp = draws_->logprobs.device() + begin});

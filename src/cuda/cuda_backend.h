@@ -7,6 +7,7 @@
 #include <tuple>
 
 #include "cuda/device_blocks.h"
+#include "kernels/cuda/sample_rows.h"
 #include "rollout/backend.h"
 
 namespace quads::cuda {
@@ -60,6 +61,7 @@ class CudaBackend : public RolloutBackend {
   int64_t fill_rows(const StepBatch& batch, bool decode);
   void forward(const DeviceRows& rows);
   void run_rows(const DeviceRows& rows, bool decode);
+  kernels::cuda::Logits logits(int64_t begin, int64_t count);
   void draw(const StepBatch& batch, const StepOptions& options);
   void score(const StepBatch& batch, const StepOptions& options);
 

@@ -4,13 +4,13 @@
 #include <numeric>
 
 #include "base/error.h"
-#include "kernels/cpu/attention_kernels.h"
 #include "kernels/cuda/dequantize_weights.h"
 #include "kernels/cuda/gradient_gemm.h"
 #include "kernels/cuda/head_gradients.h"
 #include "kernels/cuda/moe_gradients.h"
 #include "kernels/cuda/row_gradients.h"
 #include "kernels/cuda/sample_rows.h"
+#include "rollout/kv_cache.h"
 
 namespace quads::cuda {
 
@@ -151,10 +151,10 @@ void CudaBlocks::take(const RowBatch& batch) {
             "a sequence of {} tokens: the model on the GPU was made for {}", n,
             model_.max_positions());
     longest = std::max(longest, n);
-    pages += (n + kernels::kPageSize - 1) / kernels::kPageSize;
+    pages += KvCache::pages_for(n);
     tiles += (n + k::kBackwardTile - 1) / k::kBackwardTile;
   }
-  const int64_t max_pages = (longest + kernels::kPageSize - 1) / kernels::kPageSize;
+  const int64_t max_pages = KvCache::pages_for(longest);
   for (MirroredArray<int32_t>* rows : {&b.tokens, &b.positions, &b.sequences, &b.rows_by_token}) {
     rows->resize(batch.rows);
   }
@@ -180,7 +180,7 @@ void CudaBlocks::take(const RowBatch& batch) {
     }
     // Entries behind a sequence's own pages are never followed.
     std::iota(b.page_table.host() + s * max_pages, b.page_table.host() + (s + 1) * max_pages, page);
-    page += static_cast<int32_t>((n + kernels::kPageSize - 1) / kernels::kPageSize);
+    page += static_cast<int32_t>(KvCache::pages_for(n));
   }
   // Rows by token, in rising order.
   std::vector<int32_t> next(static_cast<size_t>(c.vocab_size));

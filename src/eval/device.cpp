@@ -13,6 +13,10 @@ Device parse_device(std::string_view name) {
   fail("device '{}': use cpu or cuda", name);
 }
 
+void fail_without_cuda() {
+  fail("--device cuda: this program was built without CUDA; configure it with -DQUADS_CUDA=ON");
+}
+
 std::unique_ptr<EngineGenerator> make_engine_generator(Device device, kernels::CpuRuntime& runtime,
                                                        const Parameters& parameters,
                                                        const GeneratorOptions& options,
@@ -25,7 +29,7 @@ std::unique_ptr<EngineGenerator> make_engine_generator(Device device, kernels::C
   return std::make_unique<CudaGenerator>(std::make_unique<cuda::HostParameters>(parameters),
                                          options, calibration, sampling);
 #else
-  fail("--device cuda: this program was built without CUDA; configure it with -DQUADS_CUDA=ON");
+  fail_without_cuda();
 #endif
 }
 

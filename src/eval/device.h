@@ -16,6 +16,9 @@ inline constexpr int64_t kDevicePrefillChunk = 4096;
 /// "cpu" or "cuda". Error on anything else.
 Device parse_device(std::string_view name);
 
+/// The error of --device cuda in a program that was built without CUDA.
+[[noreturn]] void fail_without_cuda();
+
 /// As CpuGenerator, on either device. On a GPU `share` is not looked at, `runtime` not used, and a
 /// kv_memory_bytes of 0 takes what memory the weights leave. Error where the program was built
 /// without CUDA or there is no device.

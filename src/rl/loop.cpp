@@ -43,14 +43,6 @@ TrainSequence sequence_of(const std::vector<int32_t>& tokens, const Sample& samp
       .routing = replay ? std::span<const int32_t>(sample.routing) : std::span<const int32_t>()};
 }
 
-std::unique_ptr<Sides> make_device_sides(Parameters& policy, const SidesOptions& options) {
-#ifdef QUADS_HAVE_CUDA
-  return make_cuda_sides(policy, options);
-#else
-  fail("--device cuda: this program was built without CUDA; configure it with -DQUADS_CUDA=ON");
-#endif
-}
-
 // Positions of a sequence that are provided for where no number is asked for.
 constexpr int64_t kLongestDefaultContext = 4096;
 
@@ -218,7 +210,11 @@ RlRun::RlRun(kernels::CpuRuntime& runtime, Parameters& policy, const Task& task,
   if (options_.device == Device::kCuda) {
     require(!aten, "--trainer-kernels aten: not with --device cuda");
     sides.prefill_chunk = kDevicePrefillChunk;
-    sides_ = make_device_sides(policy_, sides);
+#ifdef QUADS_HAVE_CUDA
+    sides_ = make_cuda_sides(policy_, sides);
+#else
+    fail_without_cuda();
+#endif
   } else {
     sides_ = make_cpu_sides(runtime, policy_, sides, aten ? &aten_blocks : nullptr);
   }

@@ -11,6 +11,7 @@
 #include "kernels/cuda/device_array.h"
 #include "model/side.h"
 #include "rollout/testing.h"
+#include "trainer/pattern.h"
 #include "trainer/trainer.h"
 
 namespace quads::testing {
@@ -216,14 +217,6 @@ TEST_P(CudaGradient, OfTheEmbeddingHasTheCpusBits) {
   EXPECT_EQ(bits(grads.download()), bits(expected));
 }
 
-std::vector<TrainSequence> whole(const std::vector<std::vector<int32_t>>& tokens) {
-  std::vector<TrainSequence> sequences;
-  for (const std::vector<int32_t>& t : tokens) {
-    sequences.push_back({.tokens = t, .prompt_length = 1, .routing = {}});
-  }
-  return sequences;
-}
-
 /// A trainer on the device.
 struct DeviceTrainer {
   DeviceTrainer(const Parameters& initial, const Precision& precision, const RacMasks& masks,
@@ -378,27 +371,8 @@ TEST_P(CudaTrainer, LearnsAsTheCpuDoes) {
   DeviceTrainer device(parameters, GetParam().parsed(), side.masks);
   Trainer cpu(side.runtime.context(), parameters, side.model, side.blocks, [&] { side.refresh(); },
               {});
-  const auto learn = [](Trainer& trainer) {
-    std::vector<double> losses;
-    std::vector<std::vector<int32_t>> tokens(16);
-    for (int step = 0; step < 25; ++step) {
-      for (size_t s = 0; s < tokens.size(); ++s) {
-        RandomSequence random(2, RandomStream::kTask, static_cast<uint64_t>(step) * 16 + s);
-        tokens[s] = {static_cast<int32_t>(random.below(41))};
-        while (tokens[s].size() < 12) tokens[s].push_back((3 * tokens[s].back() + 1) % 41);
-      }
-      double loss = 0.0;
-      trainer.accumulate(whole(tokens), [&](const MicroBatch& micro, std::span<float> dlogp) {
-        constexpr float kTargets = 16 * 11;
-        for (const float logp : micro.logprobs) loss -= logp / kTargets;
-        std::ranges::fill(dlogp, -1.0F / kTargets);
-      });
-      EXPECT_TRUE(trainer.update(3e-3F).applied);
-      losses.push_back(loss);
-    }
-    return losses;
-  };
-  const std::vector<double> of_device = learn(*device.trainer), of_cpu = learn(cpu);
+  const std::vector<double> of_device = learn_pattern(*device.trainer, 25);
+  const std::vector<double> of_cpu = learn_pattern(cpu, 25);
   EXPECT_LT(of_device.back(), of_device.front() * 0.8);
   for (size_t i = 0; i < of_cpu.size(); ++i) {
     EXPECT_NEAR(of_device[i], of_cpu[i], 0.05 * of_cpu[0]) << "step " << i;

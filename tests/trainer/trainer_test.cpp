@@ -12,17 +12,10 @@
 #include <map>
 
 #include "tests/model/side.h"
+#include "tests/trainer/pattern.h"
 
 namespace quads::testing {
 namespace {
-
-std::vector<TrainSequence> whole(const std::vector<std::vector<int32_t>>& tokens) {
-  std::vector<TrainSequence> sequences;
-  for (const std::vector<int32_t>& t : tokens) {
-    sequences.push_back({.tokens = t, .prompt_length = 1, .routing = {}});
-  }
-  return sequences;
-}
 
 TEST(Pack, FillsTheBudgetInOrderAndGivesALongSequenceItsOwnRange) {
   const auto tokens = random_sequences({11, 11, 12, 50, 6, 6}, 43, 1);  // a row fewer each
@@ -145,7 +138,6 @@ TEST_F(TrainerTest, PublishingRestoresTheParametersFromTheMasters) {
   EXPECT_TRUE(std::equal(values.begin(), values.end(), parameters_.values()));
 }
 
-// t -> 3 t + 1 mod 41, from any start: what follows can be read off the last token.
 class Learning : public ::testing::TestWithParam<const char*> {};
 INSTANTIATE_TEST_SUITE_P(Precision, Learning,
                          ::testing::Values("bf16", "w4a16", "nvfp4", "nvfp4-rac"),
@@ -165,26 +157,9 @@ TEST_P(Learning, FiftyStepsOnAPatternMoreThanHalveTheLoss) {
                          .with_transposes = true});
   Trainer trainer(side.runtime.context(), parameters, side.model, side.blocks,
                   [&] { side.refresh(); }, {});
-  std::vector<std::vector<int32_t>> tokens(16);
-  double first = 0.0, last = 0.0;
-  for (int step = 0; step < 50; ++step) {
-    for (size_t s = 0; s < tokens.size(); ++s) {
-      RandomSequence random(2, RandomStream::kTask, static_cast<uint64_t>(step) * 16 + s);
-      tokens[s] = {static_cast<int32_t>(random.below(41))};
-      while (tokens[s].size() < 12) tokens[s].push_back((3 * tokens[s].back() + 1) % 41);
-    }
-    double loss = 0.0;
-    trainer.accumulate(whole(tokens), [&](const MicroBatch& micro, std::span<float> dlogp) {
-      constexpr float kTargets = 16 * 11;
-      for (const float logp : micro.logprobs) loss -= logp / kTargets;
-      std::ranges::fill(dlogp, -1.0F / kTargets);
-    });
-    ASSERT_TRUE(trainer.update(3e-3F).applied);
-    if (step == 0) first = loss;
-    last = loss;
-  }
-  EXPECT_NEAR(first, std::log(43.0), 0.5);
-  EXPECT_LT(last, first / 2);
+  const std::vector<double> losses = learn_pattern(trainer, 50);
+  EXPECT_NEAR(losses.front(), std::log(43.0), 0.5);
+  EXPECT_LT(losses.back(), losses.front() / 2);
 }
 
 }  // namespace
