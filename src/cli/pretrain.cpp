@@ -3,10 +3,12 @@
 
 #include "base/error.h"
 #include "cli/task_options.h"
+#include "eval/device.h"
 #include "io/atomic_dir.h"
 #include "io/atomic_file.h"
 #include "io/output_lock.h"
 #include "report/jsonl_sink.h"
+#include "rl/sides.h"
 #include "rl/supervised.h"
 #include "tokenizer/character_tokenizer.h"
 #include "tokenizer/text_files.h"
@@ -21,9 +23,21 @@ struct Options {
   ScopeOptions scope;
   ModelConfig model;
   std::string precision = "bf16";
+  std::string device = "cpu";
+  Trainer::Options trainer;
   SupervisedOptions training;
   std::string lr_decay = "cosine";
 };
+
+std::unique_ptr<TrainerSide> make_trainer(Device device, kernels::CpuRuntime& runtime,
+                                          Parameters& policy, const TrainerSideOptions& options) {
+  if (device == Device::kCpu) return make_cpu_trainer(runtime, policy, options);
+#ifdef QUADS_HAVE_CUDA
+  return make_cuda_trainer(policy, options);
+#else
+  fail_without_cuda();
+#endif
+}
 
 void run(const CLI::App& command, const Options& options) {
   const std::unique_ptr<Task> task = options.task.make();
@@ -41,9 +55,14 @@ void run(const CLI::App& command, const Options& options) {
 
   Parameters parameters(config);
   parameters.initialise(options.training.seed);
+  TrainerSideOptions side{.precision = parse_precision(options.precision, {}),
+                          .training = options.trainer,
+                          .max_context = config.max_position_embeddings};
+  require(side.precision.rac.ratio == 0,
+          "supervised training has no rollout whose compensation it could replay");
+  if (side.precision != Precision{}) side.scope = options.scope.make(config);
+  const Device device = parse_device(options.device);
   SupervisedOptions training = options.training;
-  training.precision = parse_precision(options.precision, {});
-  if (training.precision != Precision{}) training.scope = options.scope.make(config);
   training.lr.decay = parse_name<LrDecay>("--lr-decay", options.lr_decay);
   training.lr.total_steps = training.num_steps;
 
@@ -53,13 +72,16 @@ void run(const CLI::App& command, const Options& options) {
   write_file_atomically(out.path() / "pretrain.toml", resolved_config(command, {"out"}));
   JsonlSink metrics(out.path() / "pretrain_metrics.jsonl");
   const auto runtime = options.runtime.make();
+  const auto trainer = make_trainer(device, *runtime, parameters, side);
+  trainer->refresh_trainer({});
   {
     Progress progress({.label = "pretrain", .total = training.num_steps, .log_every_s = 10});
     const int64_t done =
-        train_supervised(*runtime, parameters, *task, tokenizer, training, metrics, progress, stop);
+        train_supervised(trainer->trainer(), *task, tokenizer, training, metrics, progress, stop);
     require(done == training.num_steps, "stopped at step {} of {}: no base was written", done,
             training.num_steps);
   }
+  trainer->fetch_parameters();
   save_parameters(parameters, out.path());
   save_text_files(tokenizer, config.eos_token_ids, config, out.path());
   out.commit();
@@ -76,6 +98,7 @@ void add_pretrain(CLI::App& app) {
   command->add_option("--out", o->out, "model directory to write; must not exist")->required();
   o->task.add(command);
   o->runtime.add(command);
+  command->add_option("--device", o->device, "cpu, or cuda: a GPU")->capture_default_str();
   const auto shape = [&](const char* name, int64_t& value, const char* help) {
     command->add_option(name, value, help)->capture_default_str();
   };
@@ -108,9 +131,9 @@ void add_pretrain(CLI::App& app) {
       ->capture_default_str();
   command->add_option("--lr-decay", o->lr_decay, "constant, cosine or linear")
       ->capture_default_str();
-  command->add_option("--weight-decay", t.trainer.adamw.weight_decay, "decoupled weight decay")
+  command->add_option("--weight-decay", o->trainer.adamw.weight_decay, "decoupled weight decay")
       ->capture_default_str();
-  command->add_option("--max-tokens-per-batch", t.trainer.max_tokens, "rows of a micro-batch")
+  command->add_option("--max-tokens-per-batch", o->trainer.max_tokens, "rows of a micro-batch")
       ->capture_default_str();
   command->callback([command, o] { run(*command, *o); });
 }

@@ -9,19 +9,47 @@
 namespace quads {
 namespace {
 
+PackedModel::Options trainer_options(const TrainerSideOptions& options) {
+  return {.precision = options.precision, .scope = options.scope, .with_transposes = true};
+}
+
+class CpuTrainer : public TrainerSide {
+ public:
+  CpuTrainer(kernels::CpuRuntime& runtime, Parameters& policy, const TrainerSideOptions& options)
+      : context_(runtime.context()),
+        model_(policy, trainer_options(options)),
+        blocks_(context_, model_),
+        trainer_(
+            context_, policy, model_, blocks_, [this] { pack(); }, options.training) {}
+
+  Trainer& trainer() override { return trainer_; }
+  void refresh_trainer(const RacMasks& masks) override {
+    masks_ = masks;
+    pack();
+  }
+  void fetch_parameters() override {}
+
+ private:
+  void pack() { model_.refresh(context_, masks_); }
+
+  kernels::CpuContext context_;
+  RacMasks masks_;
+  PackedModel model_;
+  CpuBlocks blocks_;
+  Trainer trainer_;
+};
+
 class CpuSides : public Sides {
  public:
   CpuSides(kernels::CpuRuntime& runtime, Parameters& policy, const SidesOptions& options,
            const MakeBlocks* foreign)
       : context_(runtime.context()),
-        trainer_model_(foreign ? nullptr
-                               : std::make_unique<PackedModel>(
-                                     policy, PackedModel::Options{.precision = options.trainer,
-                                                                  .scope = options.scope,
-                                                                  .with_transposes = true})),
-        rollout_model_(
-            policy,
-            {.precision = options.rollout, .scope = options.scope, .share = trainer_model_.get()}),
+        trainer_model_(
+            foreign ? nullptr
+                    : std::make_unique<PackedModel>(policy, trainer_options(options.trainer))),
+        rollout_model_(policy, {.precision = options.rollout,
+                                .scope = options.trainer.scope,
+                                .share = trainer_model_.get()}),
         backend_(runtime, rollout_model_),
         weight_sync_(runtime, policy, rollout_model_) {
     if (foreign) {
@@ -31,7 +59,8 @@ class CpuSides : public Sides {
     }
     trainer_ = std::make_unique<Trainer>(
         context_, policy, trainer_model_ ? *trainer_model_ : rollout_model_,
-        shared_blocks_ ? *shared_blocks_ : *foreign_.blocks, [this] { pack(); }, options.training);
+        shared_blocks_ ? *shared_blocks_ : *foreign_.blocks, [this] { pack(); },
+        options.trainer.training);
     if (options.with_reference) {
       reference_ = std::make_unique<Parameters>(policy.config());
       std::copy_n(policy.values(), policy.layout().total, reference_->values());
@@ -78,6 +107,11 @@ class CpuSides : public Sides {
 std::unique_ptr<Sides> make_cpu_sides(kernels::CpuRuntime& runtime, Parameters& policy,
                                       const SidesOptions& options, const MakeBlocks* foreign) {
   return std::make_unique<CpuSides>(runtime, policy, options, foreign);
+}
+
+std::unique_ptr<TrainerSide> make_cpu_trainer(kernels::CpuRuntime& runtime, Parameters& policy,
+                                              const TrainerSideOptions& options) {
+  return std::make_unique<CpuTrainer>(runtime, policy, options);
 }
 
 }  // namespace quads

@@ -17,60 +17,90 @@ using cuda::DeviceParameters;
 using cuda::HostParameters;
 
 // What the sides take, but for scratch, which depends on the batches.
+void add_trainer(cuda::MemoryPlan& plan, const Parameters& policy,
+                 const TrainerSideOptions& options) {
+  const ParameterLayout& layout = policy.layout();
+  plan.add("parameters (BF16)", layout.total * 2);
+  plan.add("masters, moments and gradients (FP32)", layout.total * 4 * 4);
+  plan.add("the trainer's weights",
+           cuda::model_bytes(layout, {policy.config(), options.precision, options.scope}));
+}
+
 cuda::MemoryPlan plan_of(const Parameters& policy, const SidesOptions& options) {
   const ParameterLayout& layout = policy.layout();
   const auto model = [&](const Precision& precision) {
-    return cuda::model_bytes(layout, {policy.config(), precision, options.scope});
+    return cuda::model_bytes(layout, {policy.config(), precision, options.trainer.scope});
   };
   cuda::MemoryPlan plan;
-  plan.add("parameters (BF16)", layout.total * 2);
-  plan.add("masters, moments and gradients (FP32)", layout.total * 4 * 4);
-  plan.add("the trainer's weights", model(options.trainer));
+  add_trainer(plan, policy, options.trainer);
   plan.add("the rollout's weights", model(options.rollout));
   if (options.with_reference) plan.add("the reference policy", layout.total * 2 + model({}));
   plan.add("KV pages", options.kv_memory);
   return plan;
 }
 
-class CudaSides : public Sides {
+class CudaTrainer : public TrainerSide {
  public:
-  CudaSides(Parameters& policy, const SidesOptions& options, std::string memory_plan)
+  CudaTrainer(Parameters& policy, const TrainerSideOptions& options, std::string memory_plan)
       : policy_(policy),
         memory_plan_(std::move(memory_plan)),
         values_(HostParameters(policy), stream_.get()),
-        model_(stream_.get(), values_, options.trainer, options.scope, options.max_context),
+        model_(stream_.get(), values_, options.precision, options.scope, options.max_context),
         blocks_(stream_.get(), model_),
-        backend_(values_, {.precision = options.rollout,
-                           .scope = options.scope,
-                           .max_running = options.max_running,
-                           .max_context = options.max_context,
-                           .prefill_chunk = options.prefill_chunk}),
         trainer_(
             blocks_,
             std::make_unique<CudaOptimizer>(stream_.get(), values_, options.training.adamw),
-            SequenceBatch(policy.config()), [this] { model_.refresh(trainer_masks_); },
-            options.training) {
-    if (options.with_reference) reference_ = std::make_unique<Reference>(policy, options);
-  }
+            SequenceBatch(policy.config()), [this] { model_.refresh(masks_); }, options.training) {}
 
-  RolloutBackend& backend() override { return backend_; }
+  const DeviceParameters& values() const { return values_; }
   Trainer& trainer() override { return trainer_; }
   void refresh_trainer(const RacMasks& masks) override {
-    trainer_masks_ = masks;
-    model_.refresh(trainer_masks_);
-  }
-  void sync(const RacMasks& masks) override { backend_.refresh(masks); }
-  std::vector<float> reference_logprobs(std::span<const TrainSequence> sequences) override {
-    return trainer_.logprobs(reference_->blocks, sequences);
+    masks_ = masks;
+    model_.refresh(masks_);
   }
   void fetch_parameters() override { values_.download(policy_, stream_.get()); }
   std::string memory_plan() const override { return memory_plan_; }
 
  private:
+  Parameters& policy_;
+  std::string memory_plan_;
+  cuda::Stream stream_;
+  DeviceParameters values_;
+  RacMasks masks_;
+  CudaModel model_;
+  CudaBlocks blocks_;
+  Trainer trainer_;
+};
+
+class CudaSides : public Sides {
+ public:
+  CudaSides(Parameters& policy, const SidesOptions& options, std::string memory_plan)
+      : trainer_(policy, options.trainer, std::move(memory_plan)),
+        backend_(trainer_.values(), {.precision = options.rollout,
+                                     .scope = options.trainer.scope,
+                                     .max_running = options.max_running,
+                                     .max_context = options.trainer.max_context,
+                                     .prefill_chunk = options.prefill_chunk}) {
+    if (options.with_reference) {
+      reference_ = std::make_unique<Reference>(policy, options.trainer.max_context);
+    }
+  }
+
+  RolloutBackend& backend() override { return backend_; }
+  Trainer& trainer() override { return trainer_.trainer(); }
+  void refresh_trainer(const RacMasks& masks) override { trainer_.refresh_trainer(masks); }
+  void sync(const RacMasks& masks) override { backend_.refresh(masks); }
+  std::vector<float> reference_logprobs(std::span<const TrainSequence> sequences) override {
+    return trainer().logprobs(reference_->blocks, sequences);
+  }
+  void fetch_parameters() override { trainer_.fetch_parameters(); }
+  std::string memory_plan() const override { return trainer_.memory_plan(); }
+
+ private:
   struct Reference {
-    Reference(const Parameters& policy, const SidesOptions& options)
+    Reference(const Parameters& policy, int64_t max_context)
         : values(HostParameters(policy), stream.get()),
-          model(stream.get(), values, {}, {}, options.max_context),
+          model(stream.get(), values, {}, {}, max_context),
           blocks(stream.get(), model) {
       model.refresh({});
     }
@@ -80,15 +110,8 @@ class CudaSides : public Sides {
     CudaBlocks blocks;
   };
 
-  Parameters& policy_;
-  std::string memory_plan_;
-  cuda::Stream stream_;
-  DeviceParameters values_;
-  RacMasks trainer_masks_;
-  CudaModel model_;
-  CudaBlocks blocks_;
+  CudaTrainer trainer_;
   CudaBackend backend_;
-  Trainer trainer_;
   std::unique_ptr<Reference> reference_;
 };
 
@@ -99,6 +122,15 @@ std::unique_ptr<Sides> make_cuda_sides(Parameters& policy, const SidesOptions& o
   const cuda::MemoryPlan plan = plan_of(policy, options);
   plan.require_fits(cuda::free_bytes());
   return std::make_unique<CudaSides>(policy, options, plan.describe());
+}
+
+std::unique_ptr<TrainerSide> make_cuda_trainer(Parameters& policy,
+                                               const TrainerSideOptions& options) {
+  cuda::require_device();
+  cuda::MemoryPlan plan;
+  add_trainer(plan, policy, options);
+  plan.require_fits(cuda::free_bytes());
+  return std::make_unique<CudaTrainer>(policy, options, plan.describe());
 }
 
 }  // namespace quads

@@ -197,15 +197,15 @@ RlRun::RlRun(kernels::CpuRuntime& runtime, Parameters& policy, const Task& task,
   if (options_.global_batch_size == 0) {
     options_.global_batch_size = samples_of(options_);
   }
-  SidesOptions sides{.rollout = options_.recipe.rollout,
-                     .trainer = options_.recipe.trainer,
-                     .scope = options_.scope,
-                     .training = options_.trainer,
+  SidesOptions sides{.trainer = {.precision = options_.recipe.trainer,
+                                 .scope = options_.scope,
+                                 .training = options_.trainer,
+                                 .max_context = options_.max_context_len},
+                     .rollout = options_.recipe.rollout,
                      .with_reference = options_.loss.kl_coef > 0,
                      .max_running = options_.max_running,
-                     .max_context = options_.max_context_len,
                      .kv_memory = options_.kv_memory};
-  sides.training.temperature = options_.sampling.temperature;
+  sides.trainer.training.temperature = options_.sampling.temperature;
   const bool aten = options_.trainer_kernels == TrainerKernels::kAten;
   if (options_.device == Device::kCuda) {
     require(!aten, "--trainer-kernels aten: not with --device cuda");

@@ -13,33 +13,43 @@
 
 namespace quads {
 
-class Sides {
+/// What trains.
+class TrainerSide {
  public:
-  virtual ~Sides() = default;
-  /// The rollout's weights and steps.
-  virtual RolloutBackend& backend() = 0;
+  virtual ~TrainerSide() = default;
   virtual Trainer& trainer() = 0;
   /// Packs the trainer's weights under `masks`, which its updates keep from here on.
   virtual void refresh_trainer(const RacMasks& masks) = 0;
-  /// Brings the trainer's parameters to the rollout under `masks`. Error naming tensor, row and
-  /// column on a value that is not finite.
-  virtual void sync(const RacMasks& masks) = 0;
-  /// As Trainer::logprobs, of the policy that the run began with. Needs Options::with_reference.
-  virtual std::vector<float> reference_logprobs(std::span<const TrainSequence> sequences) = 0;
   /// Brings the trainer's parameters to the host's, for a checkpoint.
   virtual void fetch_parameters() = 0;
   /// What a device's memory holds, in words; empty on the CPU.
   virtual std::string memory_plan() const { return {}; }
 };
 
-struct SidesOptions {
-  Precision rollout, trainer;
+class Sides : public TrainerSide {
+ public:
+  /// The rollout's weights and steps.
+  virtual RolloutBackend& backend() = 0;
+  /// Brings the trainer's parameters to the rollout under `masks`. Error naming tensor, row and
+  /// column on a value that is not finite.
+  virtual void sync(const RacMasks& masks) = 0;
+  /// As Trainer::logprobs, of the policy that the run began with. Needs Options::with_reference.
+  virtual std::vector<float> reference_logprobs(std::span<const TrainSequence> sequences) = 0;
+};
+
+struct TrainerSideOptions {
+  Precision precision;
   QuantizeScope scope;
   Trainer::Options training;
+  int64_t max_context = 4096;  // of a sequence; the CPU has no bound
+};
+
+struct SidesOptions {
+  TrainerSideOptions trainer;  // its scope and max_context are the rollout's too
+  Precision rollout;
   bool with_reference = false;
   // The bounds of the engine that runs on the backend; the CPU's needs none.
   int64_t max_running = 256;
-  int64_t max_context = 4096;
   int64_t prefill_chunk = 512;
   int64_t kv_memory = 0;  // bytes
 };
@@ -55,9 +65,13 @@ using MakeBlocks = std::function<ForeignBlocks(const Parameters&, const kernels:
 /// on the rollout's kernels, or on `foreign` blocks if those are given.
 std::unique_ptr<Sides> make_cpu_sides(kernels::CpuRuntime& runtime, Parameters& policy,
                                       const SidesOptions& options, const MakeBlocks* foreign);
+std::unique_ptr<TrainerSide> make_cpu_trainer(kernels::CpuRuntime& runtime, Parameters& policy,
+                                              const TrainerSideOptions& options);
 
 /// On a GPU, on the rollout's kernels. `policy` must outlive the sides; it holds what was trained
 /// after fetch_parameters. Error without a device, and where its memory does not suffice.
 std::unique_ptr<Sides> make_cuda_sides(Parameters& policy, const SidesOptions& options);
+std::unique_ptr<TrainerSide> make_cuda_trainer(Parameters& policy,
+                                               const TrainerSideOptions& options);
 
 }  // namespace quads

@@ -24,18 +24,9 @@ ModelConfig default_base_model() {
   return c;
 }
 
-int64_t train_supervised(kernels::CpuRuntime& runtime, Parameters& policy, const Task& task,
-                         const Tokenizer& tokenizer, const SupervisedOptions& options,
-                         MetricsSink& metrics, Progress& progress, const std::atomic<bool>& stop) {
-  require(options.precision.rac.ratio == 0,
-          "supervised training has no rollout whose compensation it could replay");
-  const kernels::CpuContext context = runtime.context();
-  PackedModel model(
-      policy, {.precision = options.precision, .scope = options.scope, .with_transposes = true});
-  model.refresh(context, {});
-  CpuBlocks blocks(context, model);
-  Trainer trainer(
-      context, policy, model, blocks, [&] { model.refresh(context, {}); }, options.trainer);
+int64_t train_supervised(Trainer& trainer, const Task& task, const Tokenizer& tokenizer,
+                         const SupervisedOptions& options, MetricsSink& metrics, Progress& progress,
+                         const std::atomic<bool>& stop) {
   SkippedUpdates skipped;
   int64_t step = 0;
   for (; step < options.num_steps && !stop; ++step) {

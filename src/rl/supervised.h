@@ -17,20 +17,17 @@ namespace quads {
 ModelConfig default_base_model();
 
 struct SupervisedOptions {
-  Precision precision;  // of the forward; gradients go straight through
-  QuantizeScope scope;
   int64_t num_steps = 1000;
   int64_t batch_size = 256;  // solutions an update
   uint64_t seed = 1;
   LrSchedule lr;
-  Trainer::Options trainer;
 };
 
-/// Trains `policy` in place on solutions to training problems 0, 1, 2, ...; the loss is the mean
+/// Trains on solutions to training problems 0, 1, 2, ...; the loss is the mean
 /// negative log-prob of the solutions' tokens. One row of metrics a step. Error if the task has no
 /// solutions. Stops early, leaving the policy as it is, once `stop` is set; returns the steps done.
-int64_t train_supervised(kernels::CpuRuntime& runtime, Parameters& policy, const Task& task,
-                         const Tokenizer& tokenizer, const SupervisedOptions& options,
-                         MetricsSink& metrics, Progress& progress, const std::atomic<bool>& stop);
+int64_t train_supervised(Trainer& trainer, const Task& task, const Tokenizer& tokenizer,
+                         const SupervisedOptions& options, MetricsSink& metrics, Progress& progress,
+                         const std::atomic<bool>& stop);
 
 }  // namespace quads
