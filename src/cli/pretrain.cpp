@@ -56,6 +56,7 @@ void run(const CLI::App& command, const Options& options) {
   Parameters parameters(config);
   parameters.initialise(options.training.seed);
   TrainerSideOptions side{.precision = parse_precision(options.precision, {}),
+                          .scope = {},
                           .training = options.trainer,
                           .max_context = config.max_position_embeddings};
   require(side.precision.rac.ratio == 0,
