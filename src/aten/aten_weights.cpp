@@ -38,7 +38,7 @@ void AtenWeights::refresh(const kernels::CpuContext& context) {
       values = at::from_blob(data, shape, at::kBFloat16);
     }
     // Always a copy: the parameters change under an update before the next refresh.
-    const at::ScalarType dtype = p.vector ? at::kFloat : ops::matmul_dtype();
+    const at::ScalarType dtype = p.vector ? at::kFloat : ops::matmul_dtype(p.size());
     tensors_[i] = values.to(dtype, /*non_blocking=*/false, /*copy=*/true);
   });
 }

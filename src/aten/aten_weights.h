@@ -12,7 +12,7 @@
 namespace quads {
 
 /// Gives the tensor of a parameter (an index of the layout): norms and biases FP32, matrices [rows,
-/// cols] in ops::matmul_dtype().
+/// cols] in ops::matmul_dtype() of their size.
 using WeightSource = std::function<at::Tensor(int64_t parameter)>;
 
 class AtenWeights {

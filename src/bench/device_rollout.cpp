@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "eval/device.h"
+#include "report/progress.h"
 #ifdef QUADS_HAVE_CUDA
 #include "bench/kernel_times.h"
 #include "bench/requests.h"
@@ -161,11 +162,14 @@ Result bench_device_rollout(kernels::CpuRuntime&, const RolloutBench& options) {
     CudaGenerator generator(std::make_unique<cuda::RandomParameters>(config), sizes, calibration,
                             sampling);
     const int64_t positions = generator.pages() * kernels::kPageSize;
+    Progress progress({.label = name, .total = std::ssize(options.batches)});
+    int64_t measured = 0;
     for (const int64_t batch : options.batches) {
       if (batch * (context + kernels::kPageSize) > positions) continue;
       const auto requests = std::span(all).first(static_cast<size_t>(batch));
       if (options.by_kernel) {
         add_kernel_times(generator, requests, tokens_of(batch), name, result);
+        progress.update(++measured, {{"batch", fmt::format("{}", batch)}});
         continue;
       }
       double step = std::numeric_limits<double>::infinity();
@@ -195,6 +199,9 @@ Result bench_device_rollout(kernels::CpuRuntime&, const RolloutBench& options) {
                {"prefill_tokens_per_s", static_cast<double>(batch * options.prompt_len) / prefill},
                {"weight_gb",
                 static_cast<double>(generator.backend().model().weight_bytes()) / 1e9}}});
+      progress.update(++measured, {{"batch", fmt::format("{}", batch)},
+                                   {"step_ms", format_figure(step * 1e3)},
+                                   {"prefill_s", format_figure(prefill)}});
     }
   }
   return result;

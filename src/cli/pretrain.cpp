@@ -29,16 +29,6 @@ struct Options {
   std::string lr_decay = "cosine";
 };
 
-std::unique_ptr<TrainerSide> make_trainer(Device device, kernels::CpuRuntime& runtime,
-                                          Parameters& policy, const TrainerSideOptions& options) {
-  if (device == Device::kCpu) return make_cpu_trainer(runtime, policy, options);
-#ifdef QUADS_HAVE_CUDA
-  return make_cuda_trainer(policy, options);
-#else
-  fail_without_cuda();
-#endif
-}
-
 void run(const CLI::App& command, const Options& options) {
   const std::unique_ptr<Task> task = options.task.make();
   const auto vocabulary = task->vocabulary();
@@ -73,7 +63,7 @@ void run(const CLI::App& command, const Options& options) {
   write_file_atomically(out.path() / "pretrain.toml", resolved_config(command, {"out"}));
   JsonlSink metrics(out.path() / "pretrain_metrics.jsonl");
   const auto runtime = options.runtime.make();
-  const auto trainer = make_trainer(device, *runtime, parameters, side);
+  const auto trainer = make_trainer_side(device, *runtime, parameters, side);
   trainer->refresh_trainer({});
   {
     Progress progress({.label = "pretrain", .total = training.num_steps, .log_every_s = 10});

@@ -3,19 +3,24 @@
 #include <ATen/ops/linear.h>
 #include <ATen/ops/mm.h>
 
+#include <algorithm>
+
 namespace quads::ops {
 
-at::ScalarType matmul_dtype() {
+at::ScalarType matmul_dtype(int64_t elements) {
+  constexpr int64_t kWorthCompiling = int64_t{1} << 20;
   static const bool native = __builtin_cpu_supports("avx512bf16");
-  return native ? at::kBFloat16 : at::kFloat;
+  return native && elements >= kWorthCompiling ? at::kBFloat16 : at::kFloat;
 }
 
 at::Tensor linear_bf16(const at::Tensor& x, const at::Tensor& w) {
-  return at::linear(x.to(matmul_dtype()), w.to(matmul_dtype())).to(at::kBFloat16);
+  const at::ScalarType dtype = matmul_dtype(w.numel());
+  return at::linear(x.to(dtype), w.to(dtype)).to(at::kBFloat16);
 }
 
 at::Tensor product_f32(const at::Tensor& a, const at::Tensor& b) {
-  return at::mm(a.to(matmul_dtype()), b.to(matmul_dtype())).to(at::kFloat);
+  const at::ScalarType dtype = matmul_dtype(std::max(a.numel(), b.numel()));
+  return at::mm(a.to(dtype), b.to(dtype)).to(at::kFloat);
 }
 
 }  // namespace quads::ops

@@ -109,8 +109,8 @@ std::unique_ptr<Sides> make_cpu_sides(kernels::CpuRuntime& runtime, Parameters& 
   return std::make_unique<CpuSides>(runtime, policy, options, foreign);
 }
 
-std::unique_ptr<TrainerSide> make_cpu_trainer(kernels::CpuRuntime& runtime, Parameters& policy,
-                                              const TrainerSideOptions& options) {
+std::unique_ptr<TrainerSide> make_cpu_trainer_side(kernels::CpuRuntime& runtime, Parameters& policy,
+                                                   const TrainerSideOptions& options) {
   return std::make_unique<CpuTrainer>(runtime, policy, options);
 }
 

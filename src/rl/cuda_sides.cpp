@@ -124,8 +124,8 @@ std::unique_ptr<Sides> make_cuda_sides(Parameters& policy, const SidesOptions& o
   return std::make_unique<CudaSides>(policy, options, plan.describe());
 }
 
-std::unique_ptr<TrainerSide> make_cuda_trainer(Parameters& policy,
-                                               const TrainerSideOptions& options) {
+std::unique_ptr<TrainerSide> make_cuda_trainer_side(Parameters& policy,
+                                                    const TrainerSideOptions& options) {
   cuda::require_device();
   cuda::MemoryPlan plan;
   add_trainer(plan, policy, options);

@@ -207,17 +207,8 @@ RlRun::RlRun(kernels::CpuRuntime& runtime, Parameters& policy, const Task& task,
                      .kv_memory = options_.kv_memory};
   sides.trainer.training.temperature = options_.sampling.temperature;
   const bool aten = options_.trainer_kernels == TrainerKernels::kAten;
-  if (options_.device == Device::kCuda) {
-    require(!aten, "--trainer-kernels aten: not with --device cuda");
-    sides.prefill_chunk = kDevicePrefillChunk;
-#ifdef QUADS_HAVE_CUDA
-    sides_ = make_cuda_sides(policy_, sides);
-#else
-    fail_without_cuda();
-#endif
-  } else {
-    sides_ = make_cpu_sides(runtime, policy_, sides, aten ? &aten_blocks : nullptr);
-  }
+  if (options_.device == Device::kCuda) sides.prefill_chunk = kDevicePrefillChunk;
+  sides_ = make_sides(options_.device, runtime, policy_, sides, aten ? &aten_blocks : nullptr);
   RolloutBackend& backend = sides_->backend();
   residual_sums_ = std::make_unique<ResidualSums>(backend.sites(), backend.workers());
   engine_ =

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "eval/device.h"
 #include "model/parameters.h"
 #include "rollout/backend.h"
 #include "trainer/trainer.h"
@@ -61,17 +62,24 @@ struct ForeignBlocks {
 };
 using MakeBlocks = std::function<ForeignBlocks(const Parameters&, const kernels::CpuContext&)>;
 
-/// On the CPU. `policy`, trained in place, and `runtime` must outlive the sides. The trainer runs
-/// on the rollout's kernels, or on `foreign` blocks if those are given.
+/// `policy` and `runtime` must outlive the sides. On the CPU `policy` is trained in place, by the
+/// rollout's kernels or by `foreign` blocks if those are given; on a GPU, by the rollout's kernels,
+/// and `policy` holds what was trained after fetch_parameters. Error where the program was built
+/// without CUDA, there is no device, its memory does not suffice, or foreign blocks are given.
+std::unique_ptr<Sides> make_sides(Device device, kernels::CpuRuntime& runtime, Parameters& policy,
+                                  const SidesOptions& options, const MakeBlocks* foreign);
+/// The same for a trainer alone, on the shared kernels.
+std::unique_ptr<TrainerSide> make_trainer_side(Device device, kernels::CpuRuntime& runtime,
+                                               Parameters& policy,
+                                               const TrainerSideOptions& options);
+
+// One device each; the two above choose.
 std::unique_ptr<Sides> make_cpu_sides(kernels::CpuRuntime& runtime, Parameters& policy,
                                       const SidesOptions& options, const MakeBlocks* foreign);
-std::unique_ptr<TrainerSide> make_cpu_trainer(kernels::CpuRuntime& runtime, Parameters& policy,
-                                              const TrainerSideOptions& options);
-
-/// On a GPU, on the rollout's kernels. `policy` must outlive the sides; it holds what was trained
-/// after fetch_parameters. Error without a device, and where its memory does not suffice.
+std::unique_ptr<TrainerSide> make_cpu_trainer_side(kernels::CpuRuntime& runtime, Parameters& policy,
+                                                   const TrainerSideOptions& options);
 std::unique_ptr<Sides> make_cuda_sides(Parameters& policy, const SidesOptions& options);
-std::unique_ptr<TrainerSide> make_cuda_trainer(Parameters& policy,
-                                               const TrainerSideOptions& options);
+std::unique_ptr<TrainerSide> make_cuda_trainer_side(Parameters& policy,
+                                                    const TrainerSideOptions& options);
 
 }  // namespace quads

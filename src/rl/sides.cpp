@@ -1,0 +1,29 @@
+#include "rl/sides.h"
+
+#include "base/error.h"
+
+namespace quads {
+
+std::unique_ptr<Sides> make_sides(Device device, kernels::CpuRuntime& runtime, Parameters& policy,
+                                  const SidesOptions& options, const MakeBlocks* foreign) {
+  if (device == Device::kCpu) return make_cpu_sides(runtime, policy, options, foreign);
+  require(!foreign, "--trainer-kernels aten: not with --device cuda");
+#ifdef QUADS_HAVE_CUDA
+  return make_cuda_sides(policy, options);
+#else
+  fail_without_cuda();
+#endif
+}
+
+std::unique_ptr<TrainerSide> make_trainer_side(Device device, kernels::CpuRuntime& runtime,
+                                               Parameters& policy,
+                                               const TrainerSideOptions& options) {
+  if (device == Device::kCpu) return make_cpu_trainer_side(runtime, policy, options);
+#ifdef QUADS_HAVE_CUDA
+  return make_cuda_trainer_side(policy, options);
+#else
+  fail_without_cuda();
+#endif
+}
+
+}  // namespace quads
