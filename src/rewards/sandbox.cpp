@@ -109,6 +109,7 @@ void Sandbox::start() {
   process_.reset();
   try {
     process_ = std::make_unique<Process>(command(options_));
+    thread_ = gettid();
   } catch (const Error& error) {
     throw SandboxError(error.what());
   }
@@ -176,9 +177,10 @@ std::string Sandbox::answer_to(std::string_view bytes, double limit_s) {
 void Sandbox::load(std::string_view program, std::string_view function) {
   const std::string request = frame(fmt::format("f{}", function)) + frame(program);
   try {
-    if (process_ && exchange(request, kGraceSeconds) == "o") return;
+    // One of a thread that has ended may answer yet, and be killed then.
+    if (process_ && thread_ == gettid() && exchange(request, kGraceSeconds) == "o") return;
   } catch (const SandboxError&) {
-    // It has ended, with the thread that started it perhaps.
+    // It has ended.
   }
   start();
   if (exchange(request, kGraceSeconds) != "o") broken("is not clean at its start");

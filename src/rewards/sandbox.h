@@ -1,6 +1,8 @@
 // Programs of responses, run under bubblewrap on the inputs that they are tested with.
 #pragma once
 
+#include <sys/types.h>
+
 #include <atomic>
 #include <chrono>
 #include <cstddef>
@@ -40,8 +42,8 @@ class SandboxError : public Error {
   using Error::Error;
 };
 
-/// Starts with the first program and ends with its destructor, or with the thread that started it;
-/// no process is left. A program is Python, run by /usr/bin/python3 in a process of its own for
+/// Starts with the first program and ends with its destructor, or with the thread that started it
+/// (another thread's next program starts a new one); no process is left. A program is Python, run by /usr/bin/python3 in a process of its own for
 /// each input. It may
 ///  - read /usr (without /usr/local) and what it finds in its memory: no other file, no
 ///  environment,
@@ -80,6 +82,7 @@ class Sandbox {
 
   struct Process;
   SandboxOptions options_;
+  pid_t thread_ = 0;  // that started the process
   std::unique_ptr<Process> process_;
 };
 
