@@ -11,6 +11,9 @@
 namespace quads {
 namespace {
 
+// A search looks at so many bytes behind each one of the text.
+constexpr size_t kMostPatternBytes = 256;
+
 bool touches_word(std::string_view text, size_t begin, size_t end) {
   return (begin > 0 && is_word(utf8_code_point_before(text, begin).value)) ||
          (end < text.size() && is_word(utf8_code_point(text, end).value));
@@ -117,6 +120,9 @@ AddedTokens::AddedTokens(const Json& json, const Vocabulary& vocabulary,
       normalizer->normalize(piece);
       token.pattern = std::move(piece.text);
     }
+    require(token.pattern.size() <= kMostPatternBytes,
+            "{}: a token of {} bytes after the normalizer, more than {}", what,
+            token.pattern.size(), kMostPatternBytes);
     require(!token.pattern.empty() && tries_[token.normalized ? 1 : 0].insert(
                                           token.pattern, static_cast<int32_t>(tokens_.size())),
             "{}: token '{}' is '{}' after the normalizer, which is empty or another token", what,

@@ -120,6 +120,7 @@ std::vector<int32_t> JsonTokenizer::encode(std::string_view text,
   added_->split({std::string(text), 0, true, -1}, false, options.special_tokens_as_text, sections);
   std::vector<Piece> normalized;
   std::vector<Piece> pieces;
+  size_t bytes = 0;  // normalized
   for (Piece& section : sections) {
     normalized.clear();
     if (section.id >= 0) {
@@ -127,6 +128,10 @@ std::vector<int32_t> JsonTokenizer::encode(std::string_view text,
     } else {
       if (normalizer_) {
         normalizer_->normalize(section);
+        bytes += section.text.size();
+        require(bytes <= kMostGrowth * text.size() + kMostNormalizedBytes,
+                "the tokenizer's normalizer makes {} bytes and more of a text of {}", bytes,
+                text.size());
       }
       added_->split(section, true, options.special_tokens_as_text, normalized);
     }

@@ -69,9 +69,6 @@ class Prepend : public Normalizer {
   std::string text_;
 };
 
-// More than any text; a chain of replacements can multiply one without end.
-constexpr size_t kMostBytes = size_t{32} << 20;
-
 class Replace : public Normalizer {
  public:
   Replace(Pattern pattern, std::string content, std::string where)
@@ -86,8 +83,8 @@ class Replace : public Normalizer {
     for (const Span& match : pattern_.find_all(piece.text)) {
       result.append(piece.text, end, match.begin - end);
       result += content_;
-      require(result.size() <= kMostBytes, "{}: it makes more than {} bytes of {}", where_,
-              kMostBytes, piece.text.size());
+      require(result.size() <= kMostNormalizedBytes, "{}: it makes more than {} bytes of {}",
+              where_, kMostNormalizedBytes, piece.text.size());
       end = match.end;
       // `tokenizers` takes what is put in for the last character of what is taken out.
       if (match.begin == 0 && match.end > 0 &&

@@ -9,6 +9,11 @@
 
 namespace quads {
 
+/// More than any normalizer in use makes of a text: so many times its bytes (NFKD: 11), and so many
+/// bytes besides. One that is hostile multiplies a text without end.
+inline constexpr size_t kMostGrowth = 16;
+inline constexpr size_t kMostNormalizedBytes = size_t{32} << 20;
+
 class Normalizer {
  public:
   virtual ~Normalizer() = default;

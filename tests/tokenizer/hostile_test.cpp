@@ -148,5 +148,37 @@ TEST(TokenizerJson, AReplacementThatGrowsATextWithoutEndIsAnError) {
                   "Replace: it makes more than");
 }
 
+TEST(TokenizerJson, ATextThatGrowsInEverySectionIsAnError) {
+  Json json = byte_level_json();
+  json["normalizer"] = {{"type", "Prepend"}, {"prepend", std::string(1 << 20, 'b')}};
+  const auto tokenizer = tokenizer_of(json);
+  std::string text;
+  for (int i = 0; i < 40; ++i) text += "a<eos>";
+  expect_contains(error_of([&] { tokenizer->encode(text); }), "the tokenizer's normalizer makes ");
+}
+
+TEST(TokenizerJson, ATokenThatASearchWouldTakeTooLongForIsAnError) {
+  Json json = byte_level_json();
+  json["normalizer"] = {{"type", "Prepend"}, {"prepend", std::string(1 << 20, 'a')}};
+  json["added_tokens"][0]["normalized"] = true;
+  expect_contains(error_of([&] { tokenizer_of(json); }),
+                  "added_tokens[0]: a token of 1048581 bytes after the normalizer, more than 256");
+}
+
+// Hours, if every place were compared with all of the pattern.
+TEST(TokenizerJson, APatternThatIsNearlyThereEverywhereIsSoughtInOnePass) {
+  const size_t half = 1 << 18;
+  for (const size_t odd : {size_t{0}, half, 2 * half}) {
+    std::string pattern(2 * half + 1, 'a');
+    pattern[odd] = 'c';
+    Json json = byte_level_json();
+    json["normalizer"] = {
+        {"type", "Replace"}, {"pattern", {{"String", pattern}}}, {"content", "b"}};
+    const auto tokenizer = tokenizer_of(json);
+    EXPECT_EQ(tokenizer->encode(std::string(8 * half, 'a')).size(), 8 * half);
+    EXPECT_EQ(tokenizer->encode(std::string(4 * half, 'a') + pattern + "a").size(), 4 * half + 2);
+  }
+}
+
 }  // namespace
 }  // namespace quads
