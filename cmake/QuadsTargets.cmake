@@ -51,6 +51,14 @@ function(quads_test name)
   add_test(NAME ${name} COMMAND test_${name})
 endfunction()
 
+# quads_tool(NAME SOURCES ... DEPENDS ...): a program that tests/oracle runs.
+function(quads_tool name)
+  cmake_parse_arguments(ARG "" "" "SOURCES;DEPENDS" ${ARGN})
+  add_executable(${name} ${ARG_SOURCES})
+  target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/tests)
+  target_link_libraries(${name} PRIVATE ${ARG_DEPENDS})
+endfunction()
+
 # embed_text(NAME INPUT HEADER): writes NAME.cpp into the folder's build directory, which defines the
 # std::string_view quads::NAME, declared in HEADER, as the contents of the text file INPUT.
 set(QUADS_EMBED_TEXT ${CMAKE_CURRENT_LIST_DIR}/embed_text.cmake)

@@ -8,6 +8,7 @@
 #include "io/model_config.h"
 #include "io/safetensors_writer.h"
 #include "io/tensor_store.h"
+#include "tool_main.h"
 
 namespace quads {
 namespace {
@@ -55,11 +56,5 @@ void run(const std::vector<std::string>& args) {
 }  // namespace quads
 
 int main(int argc, char** argv) {
-  try {
-    quads::run({argv + 1, argv + argc});
-    return 0;
-  } catch (const std::exception& error) {
-    fmt::print(stderr, "{}\n", error.what());
-    return 1;
-  }
+  return quads::tool_main([&] { quads::run({argv + 1, argv + argc}); });
 }

@@ -13,6 +13,7 @@
 #include "numerics/e4m3.h"
 #include "numerics/fp8.h"
 #include "numerics/nvfp4.h"
+#include "tool_main.h"
 
 namespace quads {
 namespace {
@@ -82,12 +83,7 @@ bool run(const std::vector<std::string>& args) {
 }  // namespace quads
 
 int main(int argc, char** argv) {
-  try {
-    if (quads::run({argv + 1, argv + argc})) return 0;
-    fmt::print(stderr, "{}", quads::kUsage);
-    return 2;
-  } catch (const std::exception& error) {
-    fmt::print(stderr, "numerics_tool: {}\n", error.what());
-    return 1;
-  }
+  return quads::tool_main([&] {
+    if (!quads::run({argv + 1, argv + argc})) quads::fail("{}", quads::kUsage);
+  });
 }

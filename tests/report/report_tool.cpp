@@ -6,7 +6,6 @@
 //   report_tool tables DIR RUN...              table.md and table.json
 #include <cmath>
 #include <cstdio>
-#include <exception>
 #include <filesystem>
 #include <string>
 #include <vector>
@@ -17,6 +16,7 @@
 #include "report/svg_report.h"
 #include "report/tables.h"
 #include "report/tensorboard_sink.h"
+#include "tool_main.h"
 
 namespace {
 
@@ -52,10 +52,5 @@ void run(const std::vector<std::string>& args) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  try {
-    run({argv + 1, argv + argc});
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "report_tool: %s\n", error.what());
-    return 1;
-  }
+  return quads::tool_main([&] { run({argv + 1, argv + argc}); });
 }

@@ -8,6 +8,7 @@
 #include "rewards/math_answer.h"
 #include "rewards/math_compare.h"
 #include "rewards/math_reward.h"
+#include "tool_main.h"
 
 namespace quads {
 namespace {
@@ -49,11 +50,8 @@ void run(const std::string& python, double timeout_s, int workers) {
 }  // namespace quads
 
 int main(int argc, char** argv) {
-  try {
+  return quads::tool_main([&] {
     quads::require(argc == 4, "usage: math_tool PYTHON SECONDS WORKERS");
     quads::run(argv[1], std::stod(argv[2]), std::stoi(argv[3]));
-  } catch (const std::exception& error) {
-    fmt::print(stderr, "{}\n", error.what());
-    return 1;
-  }
+  });
 }

@@ -1,6 +1,5 @@
 // Runs one function of src/rl on a JSON object from standard input and prints its result as JSON,
 // so that other languages' implementations can be held against it.
-#include <exception>
 #include <iostream>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -11,6 +10,7 @@
 #include "rl/gap.h"
 #include "rl/policy_loss.h"
 #include "rl/schedule.h"
+#include "tool_main.h"
 
 namespace quads {
 namespace {
@@ -103,10 +103,5 @@ json run(const json& in) {
 }  // namespace quads
 
 int main() {
-  try {
-    std::cout << quads::run(nlohmann::json::parse(std::cin)) << '\n';
-  } catch (const std::exception& error) {
-    std::cerr << error.what() << '\n';
-    return 1;
-  }
+  return quads::tool_main([] { std::cout << quads::run(nlohmann::json::parse(std::cin)) << '\n'; });
 }

@@ -3,27 +3,33 @@
 #include <fmt/format.h>
 
 #include <cstdio>
-#include <exception>
 #include <string_view>
 
+#include "base/error.h"
 #include "io/json.h"
 #include "tasks/jsonl_task.h"
+#include "tool_main.h"
+
+namespace quads {
+namespace {
+
+void print_problems(const char* file, bool thinking) {
+  const JsonlTask task(
+      {.eval = file, .format = {.apply_chat_template = true, .enable_thinking = thinking}});
+  for (int64_t i = 0; i < task.num_eval_problems(); ++i) {
+    const Problem problem = task.eval_problem(i);
+    Json line = {{"prompt", problem.prompt}, {"label", problem.label}};
+    if (problem.metadata) line["metadata"] = *problem.metadata;
+    fmt::print("{}\n", line.dump());
+  }
+}
+
+}  // namespace
+}  // namespace quads
 
 int main(int argc, char** argv) {
-  if (argc != 3) return 2;
-  try {
-    const quads::JsonlTask task({.eval = argv[1],
-                                 .format = {.apply_chat_template = true,
-                                            .enable_thinking = std::string_view(argv[2]) == "1"}});
-    for (int64_t i = 0; i < task.num_eval_problems(); ++i) {
-      const quads::Problem problem = task.eval_problem(i);
-      quads::Json line = {{"prompt", problem.prompt}, {"label", problem.label}};
-      if (problem.metadata) line["metadata"] = *problem.metadata;
-      fmt::print("{}\n", line.dump());
-    }
-  } catch (const std::exception& error) {
-    fmt::print(stderr, "{}\n", error.what());
-    return 1;
-  }
-  return 0;
+  return quads::tool_main([&] {
+    quads::require(argc == 3, "usage: data_tool FILE THINKING");
+    quads::print_problems(argv[1], std::string_view(argv[2]) == "1");
+  });
 }

@@ -6,6 +6,7 @@
 #include <iterator>
 
 #include "tokenizer/character_tokenizer.h"
+#include "tool_main.h"
 
 namespace quads {
 namespace {
@@ -75,11 +76,5 @@ void run(const std::vector<std::string>& args) {
 }  // namespace quads
 
 int main(int argc, char** argv) {
-  try {
-    quads::run({argv + 1, argv + argc});
-    return 0;
-  } catch (const std::exception& error) {
-    fmt::print(stderr, "{}\n", error.what());
-    return 1;
-  }
+  return quads::tool_main([&] { quads::run({argv + 1, argv + argc}); });
 }

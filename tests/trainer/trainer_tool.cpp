@@ -5,6 +5,7 @@
 
 #include "io/safetensors_writer.h"
 #include "tests/model/tool_options.h"
+#include "tool_main.h"
 #include "trainer/trainer.h"
 
 namespace quads::testing {
@@ -110,11 +111,5 @@ void run(const json& in) {
 }  // namespace quads::testing
 
 int main() {
-  try {
-    quads::testing::run(nlohmann::json::parse(std::cin));
-    return 0;
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "%s\n", error.what());
-    return 1;
-  }
+  return quads::tool_main([] { quads::testing::run(nlohmann::json::parse(std::cin)); });
 }
