@@ -9,7 +9,6 @@
 #include "checkpoints/quantisable.h"
 #include "checkpoints/quantised_tensors.h"
 #include "io/tensor_store.h"
-#include "model/load_tensor.h"
 
 namespace quads {
 namespace {
@@ -29,43 +28,38 @@ ModelConfig config_without_quantization(const fs::path& directory) {
   return model_config_from_json(json, path.string());
 }
 
-class Loader {
+/// Finds a quantised checkpoint's tensors, and checks them.
+class Opener {
  public:
-  Loader(const fs::path& directory, const QuantizationConfig& config, StoredCodes codes)
+  Opener(const fs::path& directory, const QuantizationConfig& config)
       : config_(config),
-        codes_(codes),
-        parameters_(config_without_quantization(directory)),
-        map_(parameters_),
-        store_(directory) {}
+        files_(
+            std::make_unique<ParameterFiles>(config_without_quantization(directory), directory)) {}
 
-  LoadedWeights run() {
-    sort_tensors();
-    for (const auto& [module, tensors] : quantised_) {
-      load_quantised(module, tensors);
-    }
-    map_.require_complete();
-    require_all_quantised();
-    if (tied_head_) require_tied(*tied_head_, parameters_);
-    LoadedWeights result{std::move(parameters_), nullptr};
-    if (codes_ == StoredCodes::kKeep) {
-      result.stored = std::make_shared<StoredWeights>(make_stored(result.parameters.layout()));
-    }
-    return result;
+  OpenedWeights run(StoredCodes codes) {
+    std::shared_ptr<StoredWeights> stored;
+    files_->naming_directory([&] {
+      sort_tensors();
+      for (const auto& [module, tensors] : quantised_) {
+        add_quantised(module, tensors);
+      }
+      files_->finish();
+      require_all_quantised();
+      if (codes == StoredCodes::kKeep) stored = std::make_shared<StoredWeights>(make_stored());
+    });
+    return {std::move(files_), std::move(stored)};
   }
 
  private:
-  // Plain tensors are loaded at once, the others gathered by module.
+  // Plain tensors are added at once, the others gathered by module.
   void sort_tensors() {
-    const bool tied = parameters_.config().tie_word_embeddings;
-    for (const TensorView& tensor : store_.tensors()) {
+    for (const TensorView& tensor : files_->store().tensors()) {
       const std::string module = module_of(tensor.name);
       if (QuantisedTensors taken; taken.take(tensor, config_.format)) {
         quantised_[module].take(tensor, config_.format);
-      } else if (tied && tensor.name == "lm_head.weight") {
-        tied_head_ = &tensor;
       } else if (!is_kv_cache_scale(tensor)) {
         require_unquantised(tensor);
-        load_tensor(tensor, map_, parameters_);
+        files_->add(tensor);
       }
     }
   }
@@ -89,30 +83,40 @@ class Loader {
         describe(tensor), checkpoint_format_name(config_.format));
   }
 
-  void load_quantised(const std::string& module, const QuantisedTensors& tensors) {
+  void add_quantised(const std::string& module, const QuantisedTensors& tensors) {
     const std::string weight = module + ".weight";
     const TensorView& any =
         tensors.codes    ? *tensors.codes
         : tensors.scales ? *tensors.scales
                          : (tensors.global_scale ? *tensors.global_scale : *tensors.input_scale);
-    const std::vector<int64_t>* shape = map_.shape(weight);
+    const std::vector<int64_t>* shape = files_->shape(weight);
     require(shape != nullptr, "tensor {} is not part of this model", any.name);
     require(shape->size() == 2, "tensor {}: {} is no matrix that could be quantised", any.name,
             weight);
     require(config_.quantises(module),
             "tensor {} is of a quantised layer, but quantization_config leaves {} unquantised",
             any.name, module);
-    const int64_t n = shape->at(0), k = shape->at(1);
-    check_quantised(tensors, config_, module, n, k);
-    const TensorPlace& place = map_.take(weight, *shape);
-    require(place.pieces.size() == 1, "tensor {}: fused experts are not read quantised", any.name);
-    dequantise(tensors, config_.format, n, k,
-               parameters_.values() + map_.offset_of(place.pieces[0]));
+    check_quantised(tensors, config_, module, shape->at(0), shape->at(1));
+    const TensorStore& store = files_->store();
+    release(store, tensors);
+    files_->add(weight, *shape,
+                [&store, tensors, format = config_.format, k = shape->at(1)](
+                    int64_t begin, int64_t count, Bf16* out) {
+                  dequantise(tensors, format, k, begin, count, out);
+                  release(store, tensors);
+                });
+  }
+
+  // One matrix, a few MiB: all that was touched of it.
+  static void release(const TensorStore& store, const QuantisedTensors& tensors) {
+    for (const auto* tensor : {&tensors.codes, &tensors.scales}) {
+      store.release({(*tensor)->data, (*tensor)->nbytes});
+    }
   }
 
   void require_all_quantised() const {
-    const ParameterLayout& layout = parameters_.layout();
-    for (const QuantisableLinear& linear : quantisable_linears(parameters_.config(), layout)) {
+    const ParameterLayout& layout = files_->layout();
+    for (const QuantisableLinear& linear : quantisable_linears(files_->config(), layout)) {
       for (const ParameterPart& part : layout.at(linear.parameter).parts) {
         const std::string module = module_of(part.name);
         require(quantised_.contains(module) || !config_.quantises(module),
@@ -122,7 +126,8 @@ class Loader {
     }
   }
 
-  StoredWeights make_stored(const ParameterLayout& layout) const {
+  StoredWeights make_stored() const {
+    const ParameterLayout& layout = files_->layout();
     require(config_.format != CheckpointFormat::kFp8,
             "an FP8 checkpoint has no NVFP4 weights to be used as stored");
     StoredWeights result;
@@ -144,6 +149,7 @@ class Loader {
                 first ? *first : "", matrix.global_scale, module, multiplier);
         matrix.global_scale = multiplier;
         append_stored(found->second, &matrix);
+        release(files_->store(), found->second);
         first = &found->first;
       }
       if (first) result.emplace(i, std::move(matrix));
@@ -152,12 +158,8 @@ class Loader {
   }
 
   const QuantizationConfig& config_;
-  StoredCodes codes_;
-  Parameters parameters_;
-  TensorMap map_;
-  TensorStore store_;
+  std::unique_ptr<ParameterFiles> files_;
   std::map<std::string, QuantisedTensors> quantised_;  // by module
-  const TensorView* tied_head_ = nullptr;
 };
 
 void require_no_quantised_tensors(const fs::path& directory) {
@@ -173,26 +175,23 @@ void require_no_quantised_tensors(const fs::path& directory) {
 
 }  // namespace
 
-LoadedWeights load_weights(const fs::path& directory, StoredCodes codes) {
+OpenedWeights open_weights(const fs::path& directory, StoredCodes codes) {
   const std::optional<QuantizationConfig> config = read_quantization_config(directory);
-  if (!config) {
-    require(codes == StoredCodes::kDrop,
-            "{}: the checkpoint is not quantised; there are no weights to be used as stored",
-            directory.string());
-    try {
-      return {load_parameters(directory), nullptr};
-    } catch (const Error&) {
-      require_no_quantised_tensors(directory);  // says more than that a name is unknown
-      throw;
-    }
-  }
+  if (config) return Opener(directory, *config).run(codes);
+  require(codes == StoredCodes::kDrop,
+          "{}: the checkpoint is not quantised; there are no weights to be used as stored",
+          directory.string());
   try {
-    return Loader(directory, *config, codes).run();
-  } catch (const Error& error) {
-    const std::string message = error.what();
-    if (message.starts_with(directory.string())) throw;
-    fail("{}: {}", directory.string(), message);
+    return {open_parameters(directory), nullptr};
+  } catch (const Error&) {
+    require_no_quantised_tensors(directory);  // says more than that a name is unknown
+    throw;
   }
+}
+
+LoadedWeights load_weights(const fs::path& directory, StoredCodes codes) {
+  const OpenedWeights opened = open_weights(directory, codes);
+  return {load_parameters(*opened.files), opened.stored};
 }
 
 }  // namespace quads

@@ -156,31 +156,32 @@ float global_multiplier(const QuantisedTensors& tensors, CheckpointFormat format
   return format == CheckpointFormat::kNvfp4CompressedTensors ? 1.0F / value : value;
 }
 
-void dequantise(const QuantisedTensors& tensors, CheckpointFormat format, int64_t n, int64_t k,
-                Bf16* out) {
+void dequantise(const QuantisedTensors& tensors, CheckpointFormat format, int64_t k, int64_t begin,
+                int64_t count, Bf16* out) {
   const TensorView& codes = *tensors.codes;
   const TensorView& scales = *tensors.scales;
+  const int64_t end = begin + count;
   if (format == CheckpointFormat::kFp8) {
     const int64_t blocks = ceil_div(k, kFp8Block);
-    for (int64_t row = 0; row < n; ++row) {
-      for (int64_t column = 0; column < k; ++column) {
-        const uint8_t code = byte_at(codes, row * k + column);
-        require(!e4m3_is_nan(code), "tensor {}: row {}, column {} is an E4M3 NaN (code {:02X})",
-                codes.name, row, column, code);
-        const float scale = float_at(scales, row / kFp8Block * blocks + column / kFp8Block);
-        out[row * k + column] = checked_bf16(e4m3_decode(code) * scale, codes, row, column);
-      }
+    for (int64_t i = begin; i < end; ++i) {
+      const int64_t row = i / k, column = i % k;
+      const uint8_t code = byte_at(codes, i);
+      require(!e4m3_is_nan(code), "tensor {}: row {}, column {} is an E4M3 NaN (code {:02X})",
+              codes.name, row, column, code);
+      const float scale = float_at(scales, row / kFp8Block * blocks + column / kFp8Block);
+      *out++ = checked_bf16(e4m3_decode(code) * scale, codes, row, column);
     }
     return;
   }
   const float global = float_at(*tensors.global_scale, 0);
   const bool divide = format == CheckpointFormat::kNvfp4CompressedTensors;
-  for (int64_t block = 0; block < n * k / kNvfp4Block; ++block) {
+  for (int64_t i = begin; i < end;) {
+    const int64_t block = i / kNvfp4Block;
     const float e4m3 = e4m3_decode(byte_at(scales, block));
     const float scale = divide ? e4m3 / global : e4m3 * global;
-    for (int64_t i = block * kNvfp4Block; i < (block + 1) * kNvfp4Block; ++i) {
+    for (; i < std::min(end, (block + 1) * kNvfp4Block); ++i) {
       const auto code = static_cast<uint8_t>(byte_at(codes, i / 2) >> (i % 2 * 4));
-      out[i] = checked_bf16(e2m1_decode(code) * scale, codes, i / k, i % k);
+      *out++ = checked_bf16(e2m1_decode(code) * scale, codes, i / k, i % k);
     }
   }
 }

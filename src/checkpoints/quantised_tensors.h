@@ -35,13 +35,13 @@ struct QuantisedTensors {
 void check_quantised(const QuantisedTensors& tensors, const QuantizationConfig& config,
                      const std::string& module, int64_t n, int64_t k);
 
-/// Dequantised into `out` [n, k]; the tensors were checked. NVFP4: e2m1 * (e4m3 * global scale),
-/// or, with compressed-tensors' divisor, e2m1 * (e4m3 / divisor); FP8: e4m3 * scale. FP32 products,
-/// the last rounded to BF16: what compressed-tensors and transformers give (ModelOpt too, but for
-/// -0, which it reads as 0). Error, naming row and column, on an E4M3 NaN and on a value beyond
-/// BF16's range.
-void dequantise(const QuantisedTensors& tensors, CheckpointFormat format, int64_t n, int64_t k,
-                Bf16* out);
+/// Elements [begin, begin + count) of a weight with rows of `k`, row-major, dequantised; the
+/// tensors were checked. NVFP4: e2m1 * (e4m3 * global scale), or, with compressed-tensors' divisor,
+/// e2m1 * (e4m3 / divisor); FP8: e4m3 * scale. FP32 products, the last rounded to BF16: what
+/// compressed-tensors and transformers give (ModelOpt too, but for -0, which it reads as 0). Error,
+/// naming row and column, on an E4M3 NaN and on a value beyond BF16's range.
+void dequantise(const QuantisedTensors& tensors, CheckpointFormat format, int64_t k, int64_t begin,
+                int64_t count, Bf16* out);
 
 /// The multiplier that an NVFP4 module's global scale is: of a divisor the reciprocal, in FP32.
 float global_multiplier(const QuantisedTensors& tensors, CheckpointFormat format);

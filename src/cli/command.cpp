@@ -11,6 +11,7 @@
 
 #include "base/error.h"
 #include "io/generation_config.h"
+#include "tokenizer/utf8.h"
 #include "trainer/checkpoint.h"
 
 namespace quads::cli {
@@ -281,30 +282,52 @@ Rac RacOptions::make(double default_ratio) const {
           .scale_floor = scale_floor};
 }
 
-LoadedModel load_model(const std::filesystem::path& directory, bool require_tokenizer,
-                       StoredCodes codes) {
+LoadedModel load_model(const std::filesystem::path& directory, const LoadOptions& options) {
   LoadedModel model;
   require_model_directory(directory);
-  LoadedWeights weights = load_weights(directory, codes);
-  model.parameters = std::make_unique<Parameters>(std::move(weights.parameters));
+  OpenedWeights weights = open_weights(directory, options.codes);
+  model.files = std::move(weights.files);
   model.stored = std::move(weights.stored);
-  if (require_tokenizer || std::filesystem::exists(directory / "tokenizer.json")) {
+  const ModelConfig& config = model.config();
+  if (options.require_tokenizer || std::filesystem::exists(directory / "tokenizer.json")) {
     model.tokenizer = quads::load_tokenizer(directory);
-    require(model.tokenizer->vocab_size() <= model.parameters->config().vocab_size,
+    require(model.tokenizer->vocab_size() <= config.vocab_size,
             "{}: the tokenizer has {} tokens, the model only {}", directory.string(),
-            model.tokenizer->vocab_size(), model.parameters->config().vocab_size);
+            model.tokenizer->vocab_size(), config.vocab_size);
   }
   const auto generation = load_generation_config(directory);
-  model.stop_tokens = generation && !generation->eos_token_ids.empty()
-                          ? generation->eos_token_ids
-                          : model.parameters->config().eos_token_ids;
+  model.stop_tokens = generation && !generation->eos_token_ids.empty() ? generation->eos_token_ids
+                                                                       : config.eos_token_ids;
   for (const int32_t id : model.stop_tokens) {
-    require(id >= 0 && id < model.parameters->config().vocab_size,
-            "{}: eos_token_id {} is not in the vocabulary of {}",
-            (directory / "generation_config.json").string(), id,
-            model.parameters->config().vocab_size);
+    require(id >= 0 && id < config.vocab_size, "{}: eos_token_id {} is not in the vocabulary of {}",
+            (directory / "generation_config.json").string(), id, config.vocab_size);
+  }
+  if (options.into_memory) {
+    model.parameters = std::make_unique<Parameters>(load_parameters(*model.files));
   }
   return model;
+}
+
+std::string printable(std::string_view text) {
+  constexpr size_t kHead = 1500, kTail = 500;
+  std::string result;
+  for (size_t i = 0; i < text.size();) {
+    if (text.size() > kHead + kTail && i >= kHead && i < text.size() - kTail) {
+      result += " ... ";
+      i = text.size() - kTail;
+      while (i < text.size() && (text[i] & 0xC0) == 0x80) ++i;  // no half character
+      continue;
+    }
+    const size_t length = utf8_length(text, i);
+    const auto byte = static_cast<unsigned char>(text[i]);
+    if (length == 0 || byte < 0x20 || byte == 0x7F) {
+      result += fmt::format("\\x{:02x}", byte);
+    } else {
+      result += text.substr(i, length);
+    }
+    i += std::max<size_t>(length, 1);
+  }
+  return result;
 }
 
 const std::atomic<bool>& stop_requested() {

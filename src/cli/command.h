@@ -69,15 +69,26 @@ struct RacOptions {
   Rac make(double default_ratio) const;
 };
 
-/// A model directory's parameters, tokenizer and stop tokens.
+struct LoadOptions {
+  bool require_tokenizer = true;
+  StoredCodes codes = StoredCodes::kDrop;
+  bool into_memory = true;  // otherwise the weights stay in their files
+};
+
+/// A model directory's weights, tokenizer and stop tokens.
 struct LoadedModel {
-  std::unique_ptr<Parameters> parameters;       // dequantised, where the checkpoint is quantised
-  std::shared_ptr<const StoredWeights> stored;  // its codes, if they were asked for
+  std::unique_ptr<const ParameterFiles> files;  // dequantised, where the checkpoint is quantised
+  std::unique_ptr<Parameters> parameters;       // their values in memory; null: not loaded
+  std::shared_ptr<const StoredWeights> stored;  // the checkpoint's codes, if they were asked for
   std::unique_ptr<Tokenizer> tokenizer;  // null if the directory has none and it is not required
   std::vector<int32_t> stop_tokens;      // from generation_config.json, else config.json
+  const ModelConfig& config() const { return files->config(); }
 };
-LoadedModel load_model(const std::filesystem::path& directory, bool require_tokenizer = true,
-                       StoredCodes codes = StoredCodes::kDrop);
+LoadedModel load_model(const std::filesystem::path& directory, const LoadOptions& options = {});
+
+/// For a terminal, which obeys control characters: those, and bytes that are no UTF-8, as "\x1b";
+/// of more than some 2,000 bytes the middle is left out. Messages quote files.
+std::string printable(std::string_view text);
 
 /// Set by SIGINT and SIGTERM from the first call on; a second signal ends the program at once.
 const std::atomic<bool>& stop_requested();

@@ -41,15 +41,14 @@ void run(const Options& o) {
   stop_requested();
   if (!o.per_token.empty()) require_writable_target(o.per_token);
   o.json.require_writable();
-  const LoadedModel model = load_model(o.model, false);
+  const LoadedModel model = load_model(o.model, {.require_tokenizer = false});
   const auto runtime = o.runtime.make();
   DiagnosisOptions options;
-  options.scope = o.scope.make(model.parameters->config());
+  options.scope = o.scope.make(model.config());
   options.rac = o.rac.make(.5);
   options.requests = requests_of(o, model);
   for (const Request& request : options.requests) {
-    require_positions(model.parameters->config(), std::ssize(request.prompt),
-                      o.generation.max_response_len,
+    require_positions(model.config(), std::ssize(request.prompt), o.generation.max_response_len,
                       fmt::format("prompt {}", request.prompt_index));
   }
   options.sampling = o.generation.make(model.stop_tokens);

@@ -52,19 +52,18 @@ void run(const CLI::App& command, const Options& o) {
   require(o.task.prompt_data.empty() || !o.task.eval_data.empty(),
           "--prompt-data {}: problems to train on are not evaluated: give them as --eval-data",
           o.task.prompt_data);
-  const LoadedModel model = load_model(o.model, true, o.generation.stored_codes());
+  const LoadedModel model = load_model(o.model, o.generation.load_options(precisions));
   const TaskOptions task_options = with_benchmark(o.task, command, o.benchmark);
   const std::unique_ptr<Task> task = task_options.make(model);
   const std::unique_ptr<Reward> reward = task_options.make_reward(*task, model);
   const EvaluationSet set = evaluation_set(*task, *model.tokenizer, o.problems, o.n_samples);
   for (const Request& request : set.requests) {
-    require_positions(model.parameters->config(), std::ssize(request.prompt),
-                      o.generation.max_response_len,
+    require_positions(model.config(), std::ssize(request.prompt), o.generation.max_response_len,
                       fmt::format("problem {}", request.prompt_index));
   }
   std::optional<OutputLock> lock;
   if (!o.out.empty()) lock.emplace(OutputLock::beside(o.out));
-  const std::optional<RacMasks> masks = checkpoint_masks(o.model, *model.parameters);
+  const std::optional<RacMasks> masks = checkpoint_masks(o.model, model.config());
   const auto runtime = o.runtime.make();
   std::vector<Evaluation> evaluations;
   for (const NamedPrecision& precision : precisions) {

@@ -83,6 +83,13 @@ void GenerationOptions::add(CLI::App* command) {
                     "quantising its dequantised weights again");
 }
 
+LoadOptions GenerationOptions::load_options(std::span<const NamedPrecision> precisions) const {
+  const bool has_reference =
+      std::ranges::any_of(precisions, [](const NamedPrecision& named) { return !named.precision; });
+  return {.codes = weights_as_stored ? StoredCodes::kKeep : StoredCodes::kDrop,
+          .into_memory = parse_device(device) == Device::kCpu || has_reference};
+}
+
 GenerateOptions GenerationOptions::make(std::vector<int32_t> stop_tokens) const {
   GenerateOptions options;
   options.sampling = {.temperature = temperature, .top_k = top_k, .top_p = top_p};
@@ -100,14 +107,13 @@ std::unique_ptr<Generator> make_generator(kernels::CpuRuntime& runtime, const Lo
                                           std::span<const Request> requests, int64_t max_context,
                                           const GenerateOptions& options,
                                           const std::optional<RacMasks>& checkpoint_masks) {
-  const Parameters& parameters = *model.parameters;
   if (!precision.precision) {
     require(!model.stored, "--weights-as-stored: precision {} multiplies with no NVFP4 weights",
             precision.name);
-    return std::make_unique<ReferenceGenerator>(runtime, parameters, max_context);
+    return std::make_unique<ReferenceGenerator>(runtime, *model.parameters, max_context);
   }
   GeneratorOptions engine{.precision = *precision.precision,
-                          .scope = precisions.scope_of(*precision.precision, parameters.config()),
+                          .scope = precisions.scope_of(*precision.precision, model.config()),
                           .max_running = generation.max_running,
                           .max_context = max_context,
                           .kv_memory_bytes = generation.kv_memory,
@@ -119,12 +125,15 @@ std::unique_ptr<Generator> make_generator(kernels::CpuRuntime& runtime, const Lo
   for (const Request& request : requests.first(std::min(requests.size(), kCalibrationPrompts))) {
     calibration.push_back({.prompt_index = std::ssize(calibration), .prompt = request.prompt});
   }
-  const Device device = parse_device(generation.device);
-  if (device == Device::kCuda) {
+  std::unique_ptr<EngineGenerator> generator;
+  if (parse_device(generation.device) == Device::kCuda) {
     engine.prefill_chunk = kDevicePrefillChunk;
     if (!generation.kv_memory_given()) engine.kv_memory_bytes = 0;
+    generator = make_cuda_generator(*model.files, engine, calibration, options);
+  } else {
+    generator =
+        std::make_unique<CpuGenerator>(runtime, *model.parameters, engine, calibration, options);
   }
-  auto generator = make_engine_generator(device, runtime, parameters, engine, calibration, options);
   if (engine.masks) {
     std::fprintf(
         stderr,
@@ -138,10 +147,10 @@ std::unique_ptr<Generator> make_generator(kernels::CpuRuntime& runtime, const Lo
 }
 
 std::optional<RacMasks> checkpoint_masks(const std::filesystem::path& model,
-                                         const Parameters& parameters) {
+                                         const ModelConfig& config) {
   const std::filesystem::path file = masks_file(model);
   if (!std::filesystem::exists(file)) return std::nullopt;
-  RacMasks masks = load_masks(file, parameters.config().num_hidden_layers);
+  RacMasks masks = load_masks(file, config.num_hidden_layers);
   if (masks.masks.empty()) return std::nullopt;
   return masks;
 }

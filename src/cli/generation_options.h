@@ -47,10 +47,8 @@ struct GenerationOptions {
   GenerateOptions make(std::vector<int32_t> stop_tokens) const;
   /// Otherwise a GPU's pages take what memory the weights leave.
   bool kv_memory_given() const { return kv_memory_option->count() > 0; }
-  /// For load_model.
-  StoredCodes stored_codes() const {
-    return weights_as_stored ? StoredCodes::kKeep : StoredCodes::kDrop;
-  }
+  /// For load_model: the host's memory takes the weights where the host computes with them.
+  LoadOptions load_options(std::span<const NamedPrecision> precisions) const;
 };
 
 /// The generator for a precision, with the checkpoint's own codes where the model has kept them;
@@ -66,7 +64,7 @@ std::unique_ptr<Generator> make_generator(kernels::CpuRuntime& runtime, const Lo
 
 /// The masks that quads train left in the checkpoint `model`, if it is one and has some.
 std::optional<RacMasks> checkpoint_masks(const std::filesystem::path& model,
-                                         const Parameters& parameters);
+                                         const ModelConfig& config);
 
 /// --json [FILE]: where to write JSON; without FILE it takes the place of the table.
 struct JsonOption {

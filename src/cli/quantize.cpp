@@ -65,8 +65,8 @@ InputAmax measure(kernels::CpuRuntime& runtime, const LoadedModel& model,
 }
 
 void run(const Options& o) {
-  const LoadedModel model = load_model(o.model, /*require_tokenizer=*/false);
-  WriteQuantisedOptions options = write_options(o, model.parameters->config());
+  const LoadedModel model = load_model(o.model, {.require_tokenizer = false});
+  WriteQuantisedOptions options = write_options(o, model.config());
   const auto runtime = o.runtime.make();
   AtomicDir out(o.out);
   std::optional<InputAmax> amax;

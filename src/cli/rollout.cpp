@@ -118,11 +118,13 @@ void run(const Options& o) {
   if (precisions.size() != 1) {
     throw CLI::ValidationError("--precision", "one precision is expected");
   }
-  const LoadedModel model = load_model(o.model, false, o.generation.stored_codes());
+  LoadOptions loading = o.generation.load_options(precisions);
+  loading.require_tokenizer = false;
+  const LoadedModel model = load_model(o.model, loading);
   const Tokenizer* tokenizer = model.tokenizer.get();
   const std::vector<PromptLine> lines = read_prompts(o.prompts, tokenizer);
   for (const PromptLine& line : lines) {
-    require_positions(model.parameters->config(), std::ssize(line.tokens),
+    require_positions(model.config(), std::ssize(line.tokens),
                       line.response ? std::ssize(*line.response) : o.generation.max_response_len,
                       line.where);
   }
@@ -146,7 +148,7 @@ void run(const Options& o) {
   if (o.stream) generation.max_running = 1;  // one response after the other, readable
   const auto generator =
       make_generator(*runtime, model, precisions[0], o.precisions, generation, prompts, max_context,
-                     options, checkpoint_masks(o.model, *model.parameters));
+                     options, checkpoint_masks(o.model, model.config()));
 
   AtomicFile out(o.out);
   std::vector<const PromptLine*> finished_lines;

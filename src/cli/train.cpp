@@ -131,7 +131,7 @@ void run(const CLI::App& command, const Options& o) {
   require(!o.task.from_files() || !o.task.prompt_data.empty(),
           "--eval-data without --prompt-data: there is nothing to train on");
   const std::unique_ptr<Reward> reward = o.task.make_reward(*task, model);
-  const RlOptions rl = make_rl_options(o, model.parameters->config());
+  const RlOptions rl = make_rl_options(o, model.config());
   require(rl.n_samples_per_prompt != 1,
           "--n-samples-per-prompt 1: --advantage-estimator {} compares a prompt's samples with one "
           "another, so every advantage would be 0: give at least 2",

@@ -1,9 +1,12 @@
-// Where a device gets its parameters from: the host's, a shard of memory at a time, the device's
-// own, or random ones made in place for benchmarks of models that the host could not hold.
+// Where a device gets its parameters from: the host's, files, the device's own, or random ones made
+// in place for benchmarks.
 #pragma once
 
+#include <array>
+
+#include "base/thread_pool.h"
 #include "cuda/device_memory.h"
-#include "model/parameters.h"
+#include "model/parameter_files.h"
 
 namespace quads::cuda {
 
@@ -30,6 +33,32 @@ class HostParameters : public ParameterSource {
 
  private:
   const Parameters& parameters_;
+};
+
+/// Values in files. The host holds 32 MiB of them at a time, so the model may be larger than its
+/// memory; every refresh reads them again.
+class FileParameters : public ParameterSource {
+ public:
+  /// `files` must outlive this object.
+  explicit FileParameters(const ParameterFiles& files);
+  ~FileParameters() override;
+  const ModelConfig& config() const override { return files_.config(); }
+  const ParameterLayout& layout() const override { return files_.layout(); }
+  /// Error on a value that is not finite.
+  void copy(int64_t offset, int64_t count, Bf16* to, cudaStream_t stream) const override;
+  std::string find_bad(int64_t parameter, uint32_t limit) const override;
+
+ private:
+  // Filled while the other one is copied.
+  struct Staging {
+    PinnedArray<Bf16> values;
+    cudaEvent_t copied = nullptr;
+  };
+
+  const ParameterFiles& files_;
+  mutable ThreadPool threads_;
+  mutable std::array<Staging, 2> staging_;
+  mutable size_t next_ = 0;
 };
 
 /// Values that live on the device, as the flat array: what an optimizer there writes.

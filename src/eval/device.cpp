@@ -2,6 +2,7 @@
 
 #include "base/error.h"
 #ifdef QUADS_HAVE_CUDA
+#include "cuda/device.h"
 #include "eval/cuda_generator.h"
 #endif
 
@@ -17,20 +18,21 @@ void fail_without_cuda() {
   fail("--device cuda: this program was built without CUDA; configure it with -DQUADS_CUDA=ON");
 }
 
-std::unique_ptr<EngineGenerator> make_engine_generator(Device device, kernels::CpuRuntime& runtime,
-                                                       const Parameters& parameters,
-                                                       const GeneratorOptions& options,
-                                                       std::span<const Request> calibration,
-                                                       const GenerateOptions& sampling) {
-  if (device == Device::kCpu) {
-    return std::make_unique<CpuGenerator>(runtime, parameters, options, calibration, sampling);
-  }
 #ifdef QUADS_HAVE_CUDA
-  return std::make_unique<CudaGenerator>(std::make_unique<cuda::HostParameters>(parameters),
-                                         options, calibration, sampling);
-#else
-  fail_without_cuda();
-#endif
+std::unique_ptr<EngineGenerator> make_cuda_generator(const ParameterFiles& files,
+                                                     const GeneratorOptions& options,
+                                                     std::span<const Request> calibration,
+                                                     const GenerateOptions& sampling) {
+  cuda::require_device();
+  return std::make_unique<CudaGenerator>(std::make_unique<cuda::FileParameters>(files), options,
+                                         calibration, sampling);
 }
+#else
+std::unique_ptr<EngineGenerator> make_cuda_generator(const ParameterFiles&, const GeneratorOptions&,
+                                                     std::span<const Request>,
+                                                     const GenerateOptions&) {
+  fail_without_cuda();
+}
+#endif
 
 }  // namespace quads

@@ -4,6 +4,7 @@
 #include <string_view>
 
 #include "eval/generator.h"
+#include "model/parameter_files.h"
 
 namespace quads {
 
@@ -19,13 +20,12 @@ Device parse_device(std::string_view name);
 /// The error of --device cuda in a program that was built without CUDA.
 [[noreturn]] void fail_without_cuda();
 
-/// As CpuGenerator, on either device. On a GPU `share` is not looked at, `runtime` not used, and a
-/// kv_memory_bytes of 0 takes what memory the weights leave. Error where the program was built
-/// without CUDA or there is no device.
-std::unique_ptr<EngineGenerator> make_engine_generator(Device device, kernels::CpuRuntime& runtime,
-                                                       const Parameters& parameters,
-                                                       const GeneratorOptions& options,
-                                                       std::span<const Request> calibration,
-                                                       const GenerateOptions& sampling);
+/// As CpuGenerator, on a GPU, with weights that are read from files; `files` must outlive it.
+/// `share` is not looked at, and a kv_memory_bytes of 0 takes what memory the weights leave. Error
+/// where the program was built without CUDA or there is no device.
+std::unique_ptr<EngineGenerator> make_cuda_generator(const ParameterFiles& files,
+                                                     const GeneratorOptions& options,
+                                                     std::span<const Request> calibration,
+                                                     const GenerateOptions& sampling);
 
 }  // namespace quads

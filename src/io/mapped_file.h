@@ -24,6 +24,12 @@ class MappedFile {
   }
 
   std::span<const std::byte> bytes() const { return bytes_; }
+  bool contains(const std::byte* place) const {
+    return place >= bytes_.data() && place < bytes_.data() + bytes_.size();
+  }
+  /// Takes the pages that hold `part`, which lies in it, and those that the kernel mapped around
+  /// them out of this process's memory. They are read again when they are touched.
+  void release(std::span<const std::byte> part) const;
   std::string_view text() const {
     return {reinterpret_cast<const char*>(bytes_.data()), bytes_.size()};
   }

@@ -54,6 +54,7 @@ class SafetensorsFile {
   explicit SafetensorsFile(const std::filesystem::path& path);
   const std::vector<TensorView>& tensors() const { return header_.tensors; }
   const std::map<std::string, std::string>& metadata() const { return header_.metadata; }
+  const MappedFile& file() const { return file_; }
 
  private:
   MappedFile file_;

@@ -82,6 +82,7 @@ TensorStore::TensorStore(const fs::path& path) : path_(path) {
   for (const Shard& shard : list_shards(path)) {
     const SafetensorsFile& file = files_.emplace_back(open_shard(shard));
     tensors_.insert(tensors_.end(), file.tensors().begin(), file.tensors().end());
+    file.file().release(file.file().bytes());  // the header's pages
   }
   std::sort(tensors_.begin(), tensors_.end(),
             [](const TensorView& a, const TensorView& b) { return a.name < b.name; });
@@ -93,6 +94,12 @@ TensorStore::TensorStore(const fs::path& path) : path_(path) {
 const TensorView* TensorStore::find(const std::string& name) const {
   const auto it = by_name_.find(name);
   return it == by_name_.end() ? nullptr : &tensors_[it->second];
+}
+
+void TensorStore::release(std::span<const std::byte> part) const {
+  for (const SafetensorsFile& shard : files_) {
+    if (shard.file().contains(part.data())) shard.file().release(part);
+  }
 }
 
 const TensorView& TensorStore::at(const std::string& name) const {

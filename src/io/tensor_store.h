@@ -40,6 +40,8 @@ class TensorStore {
   /// Error that names path and tensor if there is none.
   const TensorView& at(const std::string& name) const;
   const std::filesystem::path& path() const { return path_; }
+  /// Takes what was read of a tensor out of this process's memory (MappedFile::release).
+  void release(std::span<const std::byte> part) const;
 
  private:
   std::filesystem::path path_;

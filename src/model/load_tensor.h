@@ -1,19 +1,19 @@
-// One tensor of a file into the parameters.
+// A tensor of a file as BF16.
 #pragma once
 
 #include <string_view>
 
 #include "io/safetensors.h"
-#include "model/tensor_map.h"
+#include "numerics/bf16.h"
 
 namespace quads {
 
-/// Copies a tensor, BF16, F16 or F32 (rounded to BF16), to its place. Error naming it if the model
-/// has none of that name and shape, or if a value is not finite in BF16.
-void load_tensor(const TensorView& view, TensorMap& map, Parameters& parameters);
+/// Elements [begin, begin + count) of a tensor that is BF16, F16 or F32 (rounded to BF16). Error
+/// naming tensor, row and column if a value is not finite in BF16.
+void read_tensor(const TensorView& view, int64_t begin, int64_t count, Bf16* out);
 
-/// Error unless `head` is the embedding: what a file with tied embeddings may store besides.
-void require_tied(const TensorView& head, const Parameters& parameters);
+/// Error naming the tensor unless read_tensor reads its type.
+void require_readable(const TensorView& view);
 
 /// Error naming tensor, row and column unless `x` is finite, in BF16 too; `index` is its place in a
 /// tensor whose last extent is `cols`.

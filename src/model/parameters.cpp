@@ -8,6 +8,7 @@
 #include "base/random.h"
 #include "io/safetensors_writer.h"
 #include "model/load_tensor.h"
+#include "model/parameter_files.h"
 #include "model/tensor_map.h"
 #include "numerics/math.h"
 
@@ -152,7 +153,7 @@ void Parameters::initialise(uint64_t seed) {
 
 void Parameters::assign(std::span<const NamedTensor> tensors) {
   // Check everything before anything is changed.
-  TensorMap map(*this);
+  TensorMap map(config_, layout_);
   std::vector<const TensorPlace*> places;
   for (const NamedTensor& tensor : tensors) {
     places.push_back(&map.take(tensor.name, tensor.shape));
@@ -181,32 +182,12 @@ void Parameters::assign(std::span<const NamedTensor> tensors) {
 }
 
 Parameters load_parameters(const std::filesystem::path& directory) {
-  Parameters parameters(load_model_config(directory));
-  TensorMap map(parameters);
-  const auto is_tied_head = [&](const TensorView& view) {
-    return parameters.config().tie_word_embeddings && view.name == "lm_head.weight";
-  };
-  const std::vector<Shard> shards = list_shards(directory);
-  try {
-    const Shard* with_tied_head = nullptr;
-    for (const Shard& shard : shards) {
-      const SafetensorsFile file = open_shard(shard);
-      for (const TensorView& view : file.tensors()) {
-        if (is_tied_head(view)) {
-          with_tied_head = &shard;
-        } else {
-          load_tensor(view, map, parameters);
-        }
-      }
-    }
-    map.require_complete();
-    if (with_tied_head) {
-      const SafetensorsFile file = open_shard(*with_tied_head);
-      require_tied(*std::ranges::find_if(file.tensors(), is_tied_head), parameters);
-    }
-  } catch (const Error& error) {
-    fail("{}: {}", directory.string(), error.what());
-  }
+  return load_parameters(*open_parameters(directory));
+}
+
+Parameters load_parameters(const ParameterFiles& files) {
+  Parameters parameters(files.config());
+  files.read(0, files.layout().total, parameters.values());
   return parameters;
 }
 

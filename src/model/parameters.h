@@ -14,6 +14,8 @@
 
 namespace quads {
 
+class ParameterFiles;
+
 /// A Hugging Face tensor: rows row_begin.. of its parameter.
 struct ParameterPart {
   std::string name;  // "model.layers.0.mlp.experts.3.gate_proj.weight"
@@ -112,9 +114,9 @@ class Parameters {
   AlignedBuffer<Bf16> values_;
 };
 
-/// Reads config.json and the weights (BF16, F16 or F32; others are rounded to BF16) of a Hugging
-/// Face directory, a shard at a time: of the files' pages no more than one shard's are in memory. A
-/// tied head that is stored besides must equal the embedding.
+/// All that lies in the files (model/parameter_files.h), beside few of the files' own pages.
+Parameters load_parameters(const ParameterFiles& files);
+/// Those of a Hugging Face directory: config.json and weights in BF16, F16 or F32.
 Parameters load_parameters(const std::filesystem::path& directory);
 
 /// Writes config.json and model.safetensors (sharded above 5 GB) into an existing directory.

@@ -6,7 +6,7 @@
 
 namespace quads {
 
-TensorMap::TensorMap(const Parameters& parameters) : layout_(parameters.layout()) {
+TensorMap::TensorMap(const ModelConfig& config, const ParameterLayout& layout) : layout_(layout) {
   for (int64_t i = 0; i < std::ssize(layout_.parameters); ++i) {
     const Parameter& p = layout_.at(i);
     taken_.emplace_back(p.parts.size());
@@ -16,7 +16,6 @@ TensorMap::TensorMap(const Parameters& parameters) : layout_(parameters.layout()
   }
   // transformers 5 keeps a layer's experts in one tensor, and may save them so; Mixtral's then has
   // the folder "mlp" too.
-  const ModelConfig& config = parameters.config();
   for (int64_t l = 0; l < config.num_hidden_layers; ++l) {
     if (!config.is_sparse(l)) continue;
     const std::string mlp = fmt::format("model.layers.{}.mlp.", l);

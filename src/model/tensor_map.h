@@ -24,7 +24,8 @@ struct TensorPlace {
 /// The tensors of one model, taken in one by one, in any order.
 class TensorMap {
  public:
-  explicit TensorMap(const Parameters& parameters);
+  /// `layout` is the configuration's, and must outlive this object.
+  TensorMap(const ModelConfig& config, const ParameterLayout& layout);
 
   /// Where the tensor belongs. Error, naming it, if it is unknown, of another shape, or holds what
   /// an earlier one held already.

@@ -10,10 +10,8 @@
 
 #include "checkpoints/load_weights.h"
 #include "checkpoints/write_quantised.h"
-#include "io/safetensors_writer.h"
 #include "io/tensor_store.h"
-#include "tests/io/test_files.h"
-#include "tests/model/side.h"
+#include "tests/model/model_files.h"
 
 namespace quads::testing {
 
@@ -41,24 +39,13 @@ inline OwnedTensors read_tensors(const std::filesystem::path& directory) {
   return result;
 }
 
-inline void write_tensors(const std::filesystem::path& directory, const OwnedTensors& tensors) {
+inline void write_tensors(const std::filesystem::path& directory, const OwnedTensors& tensors,
+                          size_t shard = size_t{1} << 40) {
   std::vector<TensorView> views;
   for (const auto& [name, tensor] : tensors) {
     views.push_back({name, tensor.dtype, tensor.shape, tensor.bytes.data(), tensor.bytes.size()});
   }
-  write_model_tensors(directory, views);
-}
-
-inline bool same_values(const Parameters& a, const Parameters& b) {
-  return a.layout().total == b.layout().total &&
-         std::memcmp(a.values(), b.values(),
-                     static_cast<size_t>(a.layout().total) * sizeof(Bf16)) == 0;
-}
-
-inline Parameters random_parameters(const ModelConfig& config) {
-  Parameters parameters(config);
-  randomise(parameters, 5);
-  return parameters;
+  write_model_tensors(directory, views, shard);
 }
 
 /// Distinct for every layer and site, a power of two.

@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "tests/checkpoints/checkpoint_files.h"
+#include "tests/io/memory_peak.h"
 
 namespace quads::testing {
 namespace {
@@ -50,14 +51,46 @@ TEST_F(LoadWeightsTest, AnUnquantisedCheckpointIsReadAsItIs) {
 TEST_F(LoadWeightsTest, ShardsMayPartALayersTensors) {
   const std::filesystem::path out = model_.write(CheckpointFormat::kNvfp4ModelOpt);
   const LoadedWeights whole = load_weights(out);
-  const OwnedTensors tensors = read_tensors(out);
-  std::vector<TensorView> views;
-  for (const auto& [name, tensor] : tensors) {
-    views.push_back({name, tensor.dtype, tensor.shape, tensor.bytes.data(), tensor.bytes.size()});
-  }
-  write_model_tensors(out, views, 1024);
+  write_tensors(out, read_tensors(out), 1024);
   std::filesystem::remove(out / "model.safetensors");
   EXPECT_TRUE(same_values(load_weights(out).parameters, whole.parameters));
+}
+
+TEST_F(LoadWeightsTest, AnyRangeIsThatOfTheWhole) {
+  for (const CheckpointFormat format : kAllFormats) {
+    const std::filesystem::path out = model_.write(format);
+    const Parameters whole = load_weights(out).parameters;
+    const OpenedWeights opened = open_weights(out);
+    const int64_t total = whole.layout().total;
+    for (const int64_t count : {37, 1013, 65536}) {
+      std::vector<Bf16> values(static_cast<size_t>(total), Bf16{0x7FC1});
+      for (int64_t offset = 0; offset < total; offset += count) {
+        opened.files->read(offset, std::min(count, total - offset), values.data() + offset);
+      }
+      EXPECT_TRUE(std::equal(values.begin(), values.end(), whole.values()))
+          << checkpoint_format_name(format) << ", " << count << " at a time";
+    }
+  }
+}
+
+TEST_F(LoadWeightsTest, BesidesTheParametersNoMoreThanAShardIsInMemory) {
+#ifdef __SANITIZE_ADDRESS__
+  GTEST_SKIP() << "the address sanitizer has memory of its own";
+#endif
+  Quantised model(large_config());
+  for (const CheckpointFormat format : kAllFormats) {
+    const std::filesystem::path out = model.write(format);
+    const OwnedTensors tensors = read_tensors(out);
+    write_tensors(out, tensors, size_t{3} << 20);
+    std::filesystem::remove(out / "model.safetensors");
+    const ShardSizes shards(out);
+    ASSERT_GE(shards.count, 5);
+    const int64_t own = model.parameters.layout().total * 2;
+    const int64_t peak = memory_peak([&] { load_weights(out); });
+    EXPECT_GE(peak, own);
+    EXPECT_LE(peak - own, shards.largest * 12 / 10)
+        << checkpoint_format_name(format) << ", shards of up to " << shards.largest;
+  }
 }
 
 TEST_F(LoadWeightsTest, AMissingTensorOfALayerIsNamed) {

@@ -5,14 +5,20 @@
 #include <cmath>
 
 #include "cuda/cuda_backend.h"
+#include "io/memory_peak.h"
+#include "io/safetensors_writer.h"
+#include "io/test_files.h"
 #include "kernels/cuda/device_array.h"
 #include "rollout/testing.h"
 
 namespace quads::testing {
 namespace {
 
+using cuda::check_cuda;
 using cuda::CudaBackend;
+using cuda::FileParameters;
 using cuda::HostParameters;
+using cuda::ParameterSource;
 
 // As the CPU's tests have it, with sizes that a GPU takes; the middle layer is dense.
 ModelConfig device_config() {
@@ -22,6 +28,16 @@ ModelConfig device_config() {
   c.moe_intermediate_size = 64;
   c.intermediate_size = 96;
   return c;
+}
+
+void write_shards(const Parameters& parameters, const std::filesystem::path& directory,
+                  size_t shard) {
+  save_model_config(parameters.config(), directory);
+  std::vector<TensorView> views;
+  for (int64_t i = 0; i < std::ssize(parameters.layout().parameters); ++i) {
+    parameters.add_views(i, views);
+  }
+  write_model_tensors(directory, views, shard);
 }
 
 struct Case {
@@ -51,8 +67,11 @@ class CudaEngine : public ::testing::TestWithParam<Case> {
              device_config()) {}
 
   std::unique_ptr<CudaBackend> make_backend(const Bounds& bounds = {}) {
+    return make_backend(source, bounds);
+  }
+  std::unique_ptr<CudaBackend> make_backend(const ParameterSource& values, const Bounds& bounds) {
     auto backend = std::make_unique<CudaBackend>(
-        source, CudaBackend::Options{.precision = host.model.precision(),
+        values, CudaBackend::Options{.precision = host.model.precision(),
                                      .max_running = bounds.max_running,
                                      .max_context = 64,
                                      .prefill_chunk = bounds.prefill_chunk,
@@ -157,6 +176,20 @@ TEST_P(CudaEngine, AnotherWeightAndBackIsTheFirstAgain) {
   expect_same_outcome(first, generate(*backend, bounds, make_requests(2)), "A, B, A");
 }
 
+TEST_P(CudaEngine, WeightsFromFilesGiveTheHostsSamples) {
+  QUADS_NEEDS_DEVICE();
+  const Bounds bounds;
+  const TempDir directory;
+  write_shards(host.parameters, directory.path(), 50'000);
+  const std::unique_ptr<ParameterFiles> files = open_parameters(directory.path());
+  const FileParameters from_files(*files);
+  const std::unique_ptr<CudaBackend> backend = make_backend(from_files, bounds);
+  const Outcome expected = outcome(bounds);
+  expect_same_outcome(expected, generate(*backend, bounds, make_requests(3)), "from files");
+  backend->refresh(host.masks);
+  expect_same_outcome(expected, generate(*backend, bounds, make_requests(3)), "read again");
+}
+
 TEST_P(CudaEngine, GreedyAndTruncatedSamplingStayInstep) {
   QUADS_NEEDS_DEVICE();
   const Bounds bounds;
@@ -232,6 +265,84 @@ TEST(CudaBackend, AWeightThatIsNotFiniteIsNamed) {
   host.parameters.values()[down.offset + 3 * down.cols + 7] = Bf16{0x7FC0};
   EXPECT_MENTIONS(error_of([&] { backend.refresh({}); }),
                   "model.layers.2.mlp.experts.5.down_proj.weight, row 3, column 7 is not finite");
+}
+
+TEST(CudaBackend, AWeightInAFileThatIsNotFiniteIsNamed) {
+  QUADS_NEEDS_DEVICE();
+  Parameters parameters(device_config());
+  const ParameterLayout& layout = parameters.layout();
+  const Parameter& down = layout.at(layout.layers[2].down[5]);
+  parameters.values()[down.offset + 3 * down.cols + 7] = Bf16{0x7FC0};
+  const TempDir directory;
+  write_shards(parameters, directory.path(), 50'000);
+  const std::unique_ptr<ParameterFiles> files = open_parameters(directory.path());
+  const FileParameters source(*files);
+  CudaBackend backend(source, {.max_context = 64});
+  EXPECT_EQ(
+      error_of([&] { backend.refresh({}); }),
+      directory.path().string() +
+          ": tensor model.layers.2.mlp.experts.5.down_proj.weight holds nan at row 3, column 7");
+}
+
+// In pieces that the staging memory takes in one, in two, and cut in the middle.
+TEST(FileParameters, AnyRangeArrives) {
+  QUADS_NEEDS_DEVICE();
+  ModelConfig config = device_config();
+  config.hidden_size = config.moe_intermediate_size = 1024;
+  Parameters parameters(config);
+  for (int64_t i = 0; i < parameters.layout().total; ++i) {
+    parameters.values()[i] = to_bf16(static_cast<float>(i * 2654435761 % 65521));
+  }
+  for (const Parameter& p : parameters.layout().parameters) {
+    std::fill(parameters.values() + p.offset + p.size(),
+              parameters.values() + p.offset + p.padded_size(), Bf16{});
+  }
+  const TempDir directory;
+  write_shards(parameters, directory.path(), size_t{32} << 20);
+  const ShardSizes shards(directory.path());
+  ASSERT_GE(shards.count, 3);
+  const std::unique_ptr<ParameterFiles> files = open_parameters(directory.path());
+  const cuda::Stream stream;
+  const FileParameters source(*files);
+  const int64_t total = files->layout().total;
+  ASSERT_GT(total, int64_t{40} << 20);
+  const cuda::DeviceArray<Bf16> device(total);
+  for (const int64_t count : {total, int64_t{8} << 20, int64_t{10'000'019}}) {
+    device.clear(stream.get());
+    for (int64_t offset = 0; offset < total; offset += count) {
+      source.copy(offset, std::min(count, total - offset), device.data() + offset, stream.get());
+    }
+    Parameters arrived(config);
+    check_cuda(cudaMemcpyAsync(arrived.values(), device.data(), device.bytes(),
+                               cudaMemcpyDeviceToHost, stream.get()),
+               "copying from the device");
+    stream.wait("copying from the device");
+    EXPECT_TRUE(std::equal(arrived.values(), arrived.values() + total, parameters.values()))
+        << count << " at a time";
+  }
+}
+
+TEST(FileParameters, TheHostHoldsNoMoreThanAShardOfThem) {
+  QUADS_NEEDS_DEVICE();
+  ModelConfig config = device_config();
+  config.hidden_size = config.moe_intermediate_size = 1024;
+  config.num_experts = 32;
+  const TempDir directory;
+  write_shards(Parameters(config), directory.path(), size_t{128} << 20);
+  const ShardSizes shards(directory.path());
+  ASSERT_GE(shards.count, 3);
+  cudaFree(nullptr);                            // what the driver takes for itself
+  std::ofstream("/proc/self/clear_refs") << 5;  // the peak begins anew
+  const int64_t before = status_bytes("VmRSS");
+  if (status_bytes("VmHWM") > before + (int64_t{8} << 20)) {
+    GTEST_SKIP() << "NOT TESTED: the peak of the memory cannot be reset here";
+  }
+  const std::unique_ptr<ParameterFiles> files = open_parameters(directory.path());
+  const FileParameters source(*files);
+  CudaBackend backend(source, {.max_context = 64});
+  backend.refresh({});
+  EXPECT_LE(status_bytes("VmHWM") - before, shards.largest * 12 / 10)
+      << shards.count << " shards of up to " << shards.largest;
 }
 
 TEST(CudaBackend, WhatAGpuDoesNotComputeIsNamed) {
