@@ -48,20 +48,6 @@ std::string usage_error(const CLI::App& app, const CLI::Error& error) {
                      text.substr(text.rfind(' ') + 1));
 }
 
-// Control characters as "\x1b": a terminal obeys them, and messages quote files.
-std::string printable(std::string_view text) {
-  std::string result;
-  for (const char c : text) {
-    const auto byte = static_cast<unsigned char>(c);
-    if (byte < 0x20 || byte == 0x7F) {
-      result += fmt::format("\\x{:02x}", byte);
-    } else {
-      result += c;
-    }
-  }
-  return result;
-}
-
 // False, after saying so, if standard output did not take everything; a closed pipe is no error.
 bool flush_output() {
   errno = 0;
@@ -98,12 +84,12 @@ int main(int argc, char** argv) {
   } catch (const CLI::Success& done) {
     return app.exit(done);  // --help, --version
   } catch (const CLI::Error& error) {
-    std::fprintf(stderr, "quads: %s\n", usage_error(app, error).c_str());
+    std::fprintf(stderr, "quads: %s\n", quads::cli::printable(usage_error(app, error)).c_str());
     return kUsage;
   } catch (const std::bad_alloc&) {
     std::fprintf(stderr, "quads: out of memory\n");
   } catch (const std::exception& error) {
-    std::fprintf(stderr, "quads: %s\n", printable(error.what()).c_str());
+    std::fprintf(stderr, "quads: %s\n", quads::cli::printable(error.what()).c_str());
   }
   return quads::cli::was_stopped() ? kInterrupted : kFailed;
 }

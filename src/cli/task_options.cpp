@@ -15,7 +15,7 @@ void list_skipped(const SkippedLines& skipped) {
   if (skipped.bad + skipped.too_long == 0) return;
   std::string text = fmt::format("left out {} malformed lines and {} with too long a prompt:\n",
                                  skipped.bad, skipped.too_long);
-  for (const std::string& message : skipped.first) text += "  " + message + "\n";
+  for (const std::string& message : skipped.first) text += "  " + printable(message) + "\n";
   const auto listed = std::ssize(skipped.first);
   if (const int64_t more = skipped.bad + skipped.too_long - listed; more > 0) {
     text += fmt::format("  and {} more\n", more);

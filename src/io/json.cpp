@@ -15,6 +15,18 @@ std::string without_tag(const std::string& message) {
   return message.starts_with('[') && end != std::string::npos ? message.substr(end + 2) : message;
 }
 
+// They end with what was read last, which may be a string of megabytes.
+std::string with_short_token(std::string message) {
+  constexpr std::string_view kRead = "last read: '";
+  constexpr size_t kMost = 60;
+  const size_t begin = message.find(kRead);
+  const size_t end = message.rfind('\'');
+  if (begin == std::string::npos || end < begin + kRead.size() + kMost) return message;
+  size_t cut = begin + kRead.size() + kMost;
+  while ((message[cut] & 0xC0) == 0x80) --cut;  // no half character
+  return message.replace(cut, end - cut, "...");
+}
+
 // In a text of one line, often a line of a file that `where` names, the column is enough.
 std::string without_line(std::string message) {
   constexpr std::string_view kLine = "at line 1, column";
@@ -60,7 +72,7 @@ Json parse_json(std::string_view text, const std::string& where, const JsonLimit
   try {
     return Json::parse(text, check);
   } catch (const Json::exception& e) {
-    const std::string message = without_tag(e.what());
+    const std::string message = with_short_token(without_tag(e.what()));
     fail("{}: not valid JSON: {}", where,
          text.find('\n') == std::string_view::npos ? without_line(message) : message);
   }

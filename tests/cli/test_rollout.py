@@ -86,6 +86,29 @@ def test_bad_prompts_are_named_and_leave_no_output(quads, base, tmp_path):
         assert list(tmp_path.iterdir()) == [prompts]
 
 
+def test_prompts_of_megabytes_are_named_in_a_short_line(quads, base, tmp_path):
+    prompts = tmp_path / "p.jsonl"
+    for line, cause in (
+        (json.dumps({"prompt": "1*2=" * 2_500_000}), "the prompt's 10000000 tokens and a response"),
+        (json.dumps({"prompt": "x" * 10_000_000}), "'x' at byte 0 of the (normalized) text"),
+        ('{"prompt": "' + "1" * 10_000_000, "missing closing quote"),
+        (json.dumps({"1" * 10_000_000: 1}), "is missing"),
+    ):
+        prompts.write_text(line + "\n")
+        error = quads("rollout", "--model", base, "--prompts", prompts, "--out", tmp_path / "o", status=1).stderr
+        assert f"{prompts}:1: " in error and cause in error
+        assert len(error) < 2200 and error.count("\n") == 1
+
+
+def test_names_that_are_no_text(quads, base, tmp_path):
+    prompts, out = tmp_path / "p\udcff.jsonl", tmp_path / "s\udcff"
+    arguments = ("rollout", "--model", base, "--prompts", prompts, "--out", out)
+    assert "p\\xff.jsonl: cannot open" in quads(*arguments, status=1).stderr
+    prompts.write_text('{"prompt": "1*2="}\n')
+    quads(*arguments)
+    assert json.loads(out.read_text())["prompt"] == "1*2="
+
+
 def test_ctrl_c_keeps_what_was_finished(quads, base, tmp_path):
     prompts = write_lines(tmp_path / "p.jsonl", [{"prompt": "7*8="}])
     out = tmp_path / "out.jsonl"

@@ -20,6 +20,13 @@ TEST(Json, RefusesMalformedTextAndSaysWhere) {
   expect_contains(parse_error(std::string("{}\0{}", 5)), "x.json: not valid JSON: ");
 }
 
+TEST(Json, AMessageQuotesLittleOfALongString) {
+  const std::string error = parse_error("{\"a\": \"" + std::string(1'000'000, '1'));
+  expect_contains(error, "missing closing quote; last read: '\"1111");
+  EXPECT_LT(error.size(), 250U) << error;
+  expect_contains(parse_error("[\"" + std::string(1'000'000, '1') + "\" 2]"), "unexpected");
+}
+
 TEST(Json, RefusesADuplicateKeyAtAnyDepth) {
   expect_contains(parse_error(R"({"a":1,"a":2})"), "key 'a' appears twice");
   expect_contains(parse_error(R"([{"b":{"c":1,"d":2,"c":3}}])"), "key 'c' appears twice");
