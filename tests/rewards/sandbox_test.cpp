@@ -197,6 +197,19 @@ TEST_F(SandboxTest, OneThatHasDiedIsReplacedByTheNextProgram) {
   EXPECT_EQ(outcome(sandbox.run("")), "4\n");
 }
 
+// The first one dies with its thread, at some time after its end.
+TEST_F(SandboxTest, AnotherThreadsProgramGetsASandboxOfItsOwn) {
+  Loaded sandbox({}, "print(1)");
+  const std::map<pid_t, std::string> first = descendants(getpid());
+  std::thread([&] {
+    sandbox.load("print(2)", "");
+    EXPECT_EQ(outcome(sandbox.run("")), "2\n");
+    for (const auto& [process, started] : descendants(getpid())) {
+      EXPECT_FALSE(first.contains(process)) << process;
+    }
+  }).join();
+}
+
 TEST_F(SandboxTest, AnInputThatDoesNotFitIsTheSandboxesFault) {
   Loaded sandbox({.disk_bytes = kMiB}, "print(1)");
   EXPECT_THROW(sandbox.run(std::string(kMiB, 'x')), SandboxError);
