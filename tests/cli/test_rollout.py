@@ -89,13 +89,15 @@ def test_bad_prompts_are_named_and_leave_no_output(quads, base, tmp_path):
 def test_prompts_of_megabytes_are_named_in_a_short_line(quads, base, tmp_path):
     prompts = tmp_path / "p.jsonl"
     for line, cause in (
-        (json.dumps({"prompt": "1*2=" * 2_500_000}), "the prompt's 10000000 tokens and a response"),
-        (json.dumps({"prompt": "x" * 10_000_000}), "'x' at byte 0 of the (normalized) text"),
-        ('{"prompt": "' + "1" * 10_000_000, "missing closing quote"),
-        (json.dumps({"1" * 10_000_000: 1}), "is missing"),
+        (json.dumps({"prompt": "1*2=" * 250_000}), "the prompt's 1000000 tokens and a response"),
+        (json.dumps({"prompt": "x" * 1_000_000}), "'x' at byte 0 of the (normalized) text"),
+        ('{"prompt": "' + "1" * 1_000_000, "missing closing quote"),
+        ('{"%s": 1, "%s": 2}' % (("1" * 1_000_000,) * 2), "appears twice in one object"),
     ):
         prompts.write_text(line + "\n")
-        error = quads("rollout", "--model", base, "--prompts", prompts, "--out", tmp_path / "o", status=1).stderr
+        error = quads(
+            "rollout", "--model", base, "--prompts", prompts, "--out", tmp_path / "o", status=1
+        ).stderr
         assert f"{prompts}:1: " in error and cause in error
         assert len(error) < 2200 and error.count("\n") == 1
 
