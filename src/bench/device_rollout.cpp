@@ -48,8 +48,8 @@ double step_bytes(const cuda::CudaModel& model, int64_t batch, int64_t context) 
   const ModelConfig& c = model.config();
   double experts = 0;
   for (int64_t l = 0; l < c.num_hidden_layers; ++l) {
-    experts += static_cast<double>(model.layer(l).gate_up.fragments.bytes() +
-                                   model.layer(l).down.fragments.bytes());
+    const cuda::DeviceFfn& ffn = model.layer(l).ffn;
+    experts += static_cast<double>(ffn.gate_up.fragments.bytes() + ffn.down.fragments.bytes());
   }
   const auto embedding = static_cast<double>(c.vocab_size * c.hidden_size * 2);
   const auto kv = static_cast<double>(c.num_hidden_layers * 2 * c.num_key_value_heads * c.head_dim *

@@ -45,26 +45,36 @@ struct CudaBlocks::Scratch {
   DeviceArray<Bf16> dy, dqkv, dlogits, dz;
   DeviceArray<float> dout, stats, dq, dk, dv, dh;
   DeviceArray<float> partials, q_partials, k_partials;
-  // By sorted rows, but dweights.
+  // By sorted rows, but dweights; the shared expert's slots lie behind the others in the last two.
   DeviceArray<Bf16> inputs, middle, dy_sorted, weighted, dgate_up;
   DeviceArray<float> dmiddle, dinput, dweights;
-  DeviceArray<Bf16> weights;  // of a layer's experts, one projection
+  DeviceArray<Bf16> weights;  // of one projection
 };
 
 CudaBlocks::Scratch::Scratch(const CudaModel& model, const HeadShape& shape, int64_t rows,
                              int64_t logits_rows) {
   const ModelConfig& c = model.config();
   const int64_t hidden = c.hidden_size, blocks = k::gradient_blocks(rows);
-  int64_t slots = 0, by_width = 0, matrices = 0;
+  int64_t slots = 0, all_slots = 0, by_width = 0, of_middle = 0, matrices = 0, router_rows = 0;
+  const auto add_matrices = [&](const DeviceExperts& experts) {
+    matrices = std::max(matrices, experts.matrices * experts.n * experts.k);
+  };
   for (int64_t l = 0; l < c.num_hidden_layers; ++l) {
     const DeviceLayer& layer = model.layer(l);
     slots = std::max(slots, rows * layer.top_k);
-    by_width = std::max(by_width, rows * layer.top_k * layer.down.k);
-    matrices = std::max(matrices, layer.gate_up.matrices * layer.gate_up.n * layer.gate_up.k);
+    all_slots = std::max(all_slots, rows * (layer.top_k + (layer.has_shared() ? 1 : 0)));
+    by_width = std::max({by_width, rows * layer.top_k * layer.ffn.down.k,
+                         layer.has_shared() ? rows * layer.shared.down.k : 0});
+    if (layer.out.plain == nullptr) of_middle = rows * shape.q_width();
+    if (layer.router != nullptr) router_rows = std::max(router_rows, layer.router_rows());
+    for (const DeviceExperts* experts :
+         {&layer.qkv.quantised, &layer.out.quantised, &layer.ffn.gate_up, &layer.shared.gate_up}) {
+      add_matrices(*experts);
+    }
   }
   dy = DeviceArray<Bf16>(rows * hidden);
   dqkv = DeviceArray<Bf16>(rows * shape.qkv_width());
-  dlogits = DeviceArray<Bf16>(rows * round_up_8(c.num_experts));
+  dlogits = DeviceArray<Bf16>(rows * round_up_8(router_rows));
   dz = DeviceArray<Bf16>(logits_rows * round_up_8(c.vocab_size));
   dout = DeviceArray<float>(rows * shape.q_width());
   stats = DeviceArray<float>(rows * shape.heads * 3);
@@ -76,13 +86,13 @@ CudaBlocks::Scratch::Scratch(const CudaModel& model, const HeadShape& shape, int
   q_partials = DeviceArray<float>(blocks * shape.q_width());
   k_partials = DeviceArray<float>(blocks * shape.kv_width());
   inputs = DeviceArray<Bf16>(slots * hidden);
-  middle = DeviceArray<Bf16>(by_width);
+  middle = DeviceArray<Bf16>(std::max(by_width, of_middle));
   dy_sorted = DeviceArray<Bf16>(slots * hidden);
   weighted = DeviceArray<Bf16>(slots * hidden);
   dgate_up = DeviceArray<Bf16>(2 * by_width);
   dmiddle = DeviceArray<float>(by_width);
-  dinput = DeviceArray<float>(slots * hidden);
-  dweights = DeviceArray<float>(slots);
+  dinput = DeviceArray<float>(all_slots * hidden);
+  dweights = DeviceArray<float>(all_slots);
   weights = DeviceArray<Bf16>(matrices);
 }
 
@@ -384,14 +394,30 @@ void CudaBlocks::attention_backward(int64_t index, const RowBatch& batch, const 
   const Scratch& s = scratch();
   const int64_t rows = batch.rows;
   const auto eps = static_cast<float>(c.rms_norm_eps);
+  const DeviceSlots every_row = forward_->every_row();
+  // What the products multiplied.
+  const Bf16* h = forward_->normalised();
+  const Bf16* attended = forward_->attended();
   forward_->attention_inputs(context_, index, batch_->device, kv_.data(), x);
+  if (layer.qkv.plain == nullptr) {
+    image_values(layer.qkv.input, every_row, c.hidden_size, s.inputs.data());
+    h = s.inputs.data();
+  }
   forward_->attend(context_, batch_->device, kv_.data(), batch_->pages);
+  if (layer.out.plain == nullptr) {
+    forward_->quantise_attended(context_, index, batch_->device);
+    image_values(layer.out.input, every_row, shape.q_width(), s.middle.data());
+    attended = s.middle.data();
+  }
+  const auto weight = [&](const DeviceLinear& linear) {
+    return linear.plain != nullptr ? linear.plain : dequantise(linear.quantised, linear.input);
+  };
 
   k::round_values(context_, dy, rows * c.hidden_size, s.dy.data());
   k::input_gradient(context_, {.experts = {.rows = rows},
                                .dy = s.dy.data(),
                                .lddy = c.hidden_size,
-                               .weight = layer.out,
+                               .weight = weight(layer.out),
                                .n = shape.q_width(),
                                .k = c.hidden_size,
                                .dx = s.dout.data()});
@@ -432,7 +458,7 @@ void CudaBlocks::attention_backward(int64_t index, const RowBatch& batch, const 
   k::input_gradient(context_, {.experts = {.rows = rows},
                                .dy = s.dqkv.data(),
                                .lddy = shape.qkv_width(),
-                               .weight = layer.qkv,
+                               .weight = weight(layer.qkv),
                                .n = c.hidden_size,
                                .k = shape.qkv_width(),
                                .dx = s.dh.data()});
@@ -449,20 +475,20 @@ void CudaBlocks::attention_backward(int64_t index, const RowBatch& batch, const 
   k::weight_gradient(context_, {.experts = {.rows = rows},
                                 .dy = s.dqkv.data(),
                                 .lddy = shape.qkv_width(),
-                                .x = forward_->normalised(),
+                                .x = h,
                                 .m = shape.qkv_width(),
                                 .n = c.hidden_size,
                                 .dw = gradient(at.qkv, grads)});
   k::weight_gradient(context_, {.experts = {.rows = rows},
                                 .dy = s.dy.data(),
                                 .lddy = c.hidden_size,
-                                .x = forward_->attended(),
+                                .x = attended,
                                 .m = c.hidden_size,
                                 .n = shape.q_width(),
                                 .dw = gradient(at.o, grads)});
 }
 
-void CudaBlocks::dequantise(const DeviceExperts& experts, const DeviceSite& input) {
+const Bf16* CudaBlocks::dequantise(const DeviceExperts& experts, const DeviceSite& input) {
   const bool ordered = experts.format == WeightFormat::kNvfp4;
   k::dequantize_weights(context_, {.format = experts.format,
                                    .matrices = experts.matrices,
@@ -472,6 +498,88 @@ void CudaBlocks::dequantise(const DeviceExperts& experts, const DeviceSite& inpu
                                    .global_scales = experts.global_scales.data(),
                                    .block_position = ordered ? input.block_position : nullptr,
                                    .values = scratch().weights.data()});
+  return scratch().weights.data();
+}
+
+void CudaBlocks::image_values(const DeviceSite& site, const DeviceSlots& slots, int64_t width,
+                              Bf16* values) {
+  k::image_values(context_, {.q1 = forward_->q1(),
+                             .q2 = forward_->q2(),
+                             .image_rows = slots.sorted_image_rows,
+                             .rows = batch_->rows * slots.choices,
+                             .k = width,
+                             .block_position = site.block_position,
+                             .residual_blocks = site.residual_blocks,
+                             .values = values});
+}
+
+void CudaBlocks::experts_backward(const DeviceFfn& ffn, const DeviceSlots& slots,
+                                  std::span<const int64_t> gate_up, std::span<const int64_t> down,
+                                  const float* dy, float* grads, float* dinput, float* dweights) {
+  const Scratch& s = scratch();
+  const int64_t hidden = this->hidden(), width = ffn.down.k;
+  const int64_t rows = batch_->rows, count = rows * slots.choices;
+  const k::ExpertRows experts{
+      .experts = ffn.gate_up.matrices, .offsets = slots.expert_offsets, .rows = count};
+  // Gradients of an expert's matrices lie as the next expert's do.
+  const int64_t stride =
+      experts.experts == 1 ? 0 : layout_.at(gate_up[1]).offset - layout_.at(gate_up[0]).offset;
+
+  // The forward up to the experts' intermediate rows, and what its products stand for.
+  forward_->expand(context_, ffn, slots, batch_->device);
+  image_values(ffn.gate_up_input, slots, hidden, s.inputs.data());
+  forward_->quantise_middle(context_, ffn, slots, batch_->device);
+  image_values(ffn.down_input, slots, width, s.middle.data());
+
+  k::expert_outputs_backward(context_, {.dy = dy,
+                                        .sorted_rows = slots.sorted_rows,
+                                        .weights = slots.weights,
+                                        .rows = rows,
+                                        .d = hidden,
+                                        .top_k = slots.choices,
+                                        .dy_sorted = s.dy_sorted.data(),
+                                        .weighted = s.weighted.data()});
+  k::input_gradient(context_, {.experts = experts,
+                               .dy = s.dy_sorted.data(),
+                               .lddy = hidden,
+                               .weight = dequantise(ffn.down, ffn.down_input),
+                               .stride = hidden * width,
+                               .n = width,
+                               .k = hidden,
+                               .dx = s.dmiddle.data()});
+  k::weight_gradient(context_, {.experts = experts,
+                                .dy = s.weighted.data(),
+                                .lddy = hidden,
+                                .x = s.middle.data(),
+                                .m = hidden,
+                                .n = width,
+                                .dw = gradient(down[0], grads),
+                                .stride = stride});
+  k::silu_backward(context_, {.gate_up = forward_->gate_up(),
+                              .dh = s.dmiddle.data(),
+                              .h = s.middle.data(),
+                              .sorted_rows = slots.sorted_rows,
+                              .weights = slots.weights,
+                              .slots = count,
+                              .width = width,
+                              .dgate_up = s.dgate_up.data(),
+                              .dweights = dweights});
+  k::input_gradient(context_, {.experts = experts,
+                               .dy = s.dgate_up.data(),
+                               .lddy = 2 * width,
+                               .weight = dequantise(ffn.gate_up, ffn.gate_up_input),
+                               .stride = 2 * width * hidden,
+                               .n = hidden,
+                               .k = 2 * width,
+                               .dx = dinput});
+  k::weight_gradient(context_, {.experts = experts,
+                                .dy = s.dgate_up.data(),
+                                .lddy = 2 * width,
+                                .x = s.inputs.data(),
+                                .m = 2 * width,
+                                .n = hidden,
+                                .dw = gradient(gate_up[0], grads),
+                                .stride = stride});
 }
 
 void CudaBlocks::ffn_backward(int64_t index, const RowBatch& batch, const float* x, const float* dy,
@@ -481,92 +589,31 @@ void CudaBlocks::ffn_backward(int64_t index, const RowBatch& batch, const float*
   const DeviceLayer& layer = model_.layer(index);
   const ParameterLayout::Layer& at = layout_.layers[static_cast<size_t>(index)];
   const Scratch& s = scratch();
-  const int64_t rows = batch.rows, slots = rows * layer.top_k, width = layer.down.k;
-  const auto top_k = static_cast<int>(layer.top_k);
-  const k::ExpertRows experts{
-      .experts = layer.gate_up.matrices, .offsets = forward_->expert_offsets(), .rows = slots};
-  // Gradients of an expert's matrices lie as the next expert's do.
-  const int64_t stride = experts.experts == 1
-                             ? 0
-                             : layout_.at(at.gate_up[1]).offset - layout_.at(at.gate_up[0]).offset;
-
-  // The forward up to the experts' intermediate rows, and what its products stand for.
-  const auto values = [&](const DeviceSite& site, int64_t size, Bf16* to) {
-    k::image_values(context_, {.q1 = forward_->q1(),
-                               .q2 = forward_->q2(),
-                               .image_rows = forward_->sorted_image_rows(),
-                               .rows = slots,
-                               .k = size,
-                               .block_position = site.block_position,
-                               .residual_blocks = site.residual_blocks,
-                               .values = to});
-  };
-  forward_->expand(context_, index, batch_->device, x);
-  values(layer.gate_up_input, c.hidden_size, s.inputs.data());
-  forward_->quantise_middle(context_, index, batch_->device);
-  values(layer.down_input, width, s.middle.data());
-
-  k::expert_outputs_backward(context_, {.dy = dy,
-                                        .sorted_rows = forward_->sorted_rows(),
-                                        .weights = forward_->weights(index),
-                                        .rows = rows,
-                                        .d = c.hidden_size,
-                                        .top_k = top_k,
-                                        .dy_sorted = s.dy_sorted.data(),
-                                        .weighted = s.weighted.data()});
-  dequantise(layer.down, layer.down_input);
-  k::input_gradient(context_, {.experts = experts,
-                               .dy = s.dy_sorted.data(),
-                               .lddy = c.hidden_size,
-                               .weight = s.weights.data(),
-                               .stride = c.hidden_size * width,
-                               .n = width,
-                               .k = c.hidden_size,
-                               .dx = s.dmiddle.data()});
-  k::weight_gradient(context_, {.experts = experts,
-                                .dy = s.weighted.data(),
-                                .lddy = c.hidden_size,
-                                .x = s.middle.data(),
-                                .m = c.hidden_size,
-                                .n = width,
-                                .dw = gradient(at.down[0], grads),
-                                .stride = stride});
-  k::silu_backward(context_, {.gate_up = forward_->gate_up(),
-                              .dh = s.dmiddle.data(),
-                              .h = s.middle.data(),
-                              .sorted_rows = forward_->sorted_rows(),
-                              .weights = forward_->weights(index),
-                              .slots = slots,
-                              .width = width,
-                              .dgate_up = s.dgate_up.data(),
-                              .dweights = s.dweights.data()});
-  dequantise(layer.gate_up, layer.gate_up_input);
-  k::input_gradient(context_, {.experts = experts,
-                               .dy = s.dgate_up.data(),
-                               .lddy = 2 * width,
-                               .weight = s.weights.data(),
-                               .stride = 2 * width * c.hidden_size,
-                               .n = c.hidden_size,
-                               .k = 2 * width,
-                               .dx = s.dinput.data()});
-  k::weight_gradient(context_, {.experts = experts,
-                                .dy = s.dgate_up.data(),
-                                .lddy = 2 * width,
-                                .x = s.inputs.data(),
-                                .m = 2 * width,
-                                .n = c.hidden_size,
-                                .dw = gradient(at.gate_up[0], grads),
-                                .stride = stride});
+  const int64_t rows = batch.rows, slots = rows * layer.top_k;
+  float* shared_dinput = s.dinput.data() + slots * c.hidden_size;
+  forward_->route(context_, index, batch_->device, x);
+  experts_backward(layer.ffn, forward_->routed(index), at.gate_up, at.down, dy, grads,
+                   s.dinput.data(), s.dweights.data());
+  if (layer.has_shared()) {
+    experts_backward(layer.shared, forward_->shared(), std::span(at.gate_up).last(1),
+                     std::span(at.down).last(1), dy, grads, shared_dinput,
+                     s.dweights.data() + slots);
+  }
 
   // Through the router, then a row's choices together, and back through the norm.
   if (layer.router != nullptr) route_backward(index, grads, s.dh.data());
-  k::sum_choices(context_, {.base = layer.router == nullptr ? nullptr : s.dh.data(),
-                            .parts = s.dinput.data(),
-                            .sorted_rows = forward_->sorted_rows(),
-                            .rows = rows,
-                            .d = c.hidden_size,
-                            .top_k = top_k,
-                            .sums = s.dh.data()});
+  const auto add_inputs = [&](const float* base, const float* parts, const DeviceSlots& from) {
+    k::sum_choices(context_, {.base = base,
+                              .parts = parts,
+                              .sorted_rows = from.sorted_rows,
+                              .rows = rows,
+                              .d = c.hidden_size,
+                              .top_k = from.choices,
+                              .sums = s.dh.data()});
+  };
+  add_inputs(layer.router == nullptr ? nullptr : s.dh.data(), s.dinput.data(),
+             forward_->routed(index));
+  if (layer.has_shared()) add_inputs(s.dh.data(), shared_dinput, forward_->shared());
   k::norm_backward(context_, {.x = x,
                               .rows = rows,
                               .d = c.hidden_size,
@@ -584,17 +631,22 @@ void CudaBlocks::route_backward(int64_t index, float* grads, float* dh) {
   const DeviceLayer& layer = model_.layer(index);
   const ParameterLayout::Layer& at = layout_.layers[static_cast<size_t>(index)];
   const Scratch& s = scratch();
-  const int64_t padded = round_up_8(c.num_experts);
-  k::route_backward(context_, {.logits = forward_->router_logits(),
-                               .ldl = c.num_experts,
-                               .rows = batch_->rows,
-                               .experts = static_cast<int>(c.num_experts),
-                               .top_k = static_cast<int>(layer.top_k),
-                               .normalise = c.norm_topk_prob,
-                               .ids = forward_->ids(),
-                               .dweights = s.dweights.data(),
-                               .ldd = padded,
-                               .dlogits = s.dlogits.data()});
+  const int64_t padded = round_up_8(layer.router_rows());
+  const bool shared = layer.has_shared();
+  k::route_backward(
+      context_,
+      {.logits = forward_->router_logits(),
+       .ldl = layer.router_rows(),
+       .rows = batch_->rows,
+       .experts = layer.ffn.gate_up.matrices,
+       .top_k = static_cast<int>(layer.top_k),
+       .normalise = c.norm_topk_prob,
+       .ids = forward_->ids(),
+       .dweights = s.dweights.data(),
+       .shared_weights = shared ? forward_->shared().weights : nullptr,
+       .shared_dweights = shared ? s.dweights.data() + batch_->rows * layer.top_k : nullptr,
+       .ldd = padded,
+       .dlogits = s.dlogits.data()});
   k::input_gradient(context_, {.experts = {.rows = batch_->rows},
                                .dy = s.dlogits.data(),
                                .lddy = padded,

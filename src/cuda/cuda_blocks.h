@@ -5,6 +5,7 @@
 #pragma once
 
 #include <memory>
+#include <span>
 
 #include "cuda/device_blocks.h"
 #include "kernels/cuda/attention_backward.h"
@@ -56,7 +57,15 @@ class CudaBlocks : public Blocks {
   Scratch& scratch();
   float* gradient(int64_t parameter, float* grads) const;
   void add_vector_gradient(const float* partials, int64_t rows, int64_t parameter, float* grads);
-  void dequantise(const DeviceExperts& experts, const DeviceSite& input);
+  /// The values of quantised weights, valid until the next call.
+  const Bf16* dequantise(const DeviceExperts& experts, const DeviceSite& input);
+  /// What the input that was quantised last stands for: [slots, width] by sorted row.
+  void image_values(const DeviceSite& site, const DeviceSlots& slots, int64_t width, Bf16* values);
+  /// Backward of experts, whose first matrices are `gate_up` and `down`: dinput [slots, hidden] by
+  /// sorted row, dweights [slots].
+  void experts_backward(const DeviceFfn& ffn, const DeviceSlots& slots,
+                        std::span<const int64_t> gate_up, std::span<const int64_t> down,
+                        const float* dy, float* grads, float* dinput, float* dweights);
   void route_backward(int64_t layer, float* grads, float* dh);
 
   const CudaModel& model_;

@@ -33,7 +33,38 @@ size_t site_index(int64_t layer, Site site) {
   return static_cast<size_t>(layer * kSites + static_cast<int64_t>(site));
 }
 
+WeightFormat format_at(const QuantisedSites& sites, int64_t layer, Site site) {
+  return sites.quantised(layer, site) ? device_format(sites.precision.weights)
+                                      : WeightFormat::kBf16;
+}
+
 }  // namespace
+
+std::vector<PackedParameter> packed_parameters(const ParameterLayout& layout,
+                                               const QuantisedSites& sites, int64_t layer) {
+  const ParameterLayout::Layer& at = layout.layers[static_cast<size_t>(layer)];
+  std::vector<PackedParameter> all;
+  const auto add_linear = [&](Site site, int64_t index) {
+    if (sites.quantised(layer, site)) all.push_back({index, format_at(sites, layer, site)});
+  };
+  add_linear(Site::kAttentionIn, at.qkv);
+  add_linear(Site::kAttentionOut, at.o);
+  const bool has_shared = sites.config.has_shared_expert(layer);
+  for (size_t e = 0; e < at.gate_up.size(); ++e) {
+    const bool shared = has_shared && e + 1 == at.gate_up.size();
+    const WeightFormat format = format_at(sites, layer, shared ? Site::kSharedMid : Site::kFfnMid);
+    all.push_back({at.gate_up[e], format});
+    all.push_back({at.down[e], format});
+  }
+  return all;
+}
+
+ParameterRange range_of(const ParameterLayout& layout,
+                        const std::vector<PackedParameter>& parameters) {
+  const Parameter &first = layout.at(parameters.front().index),
+                  &last = layout.at(parameters.back().index);
+  return {first.offset, last.offset + last.padded_size() - first.offset};
+}
 
 CudaModel::CudaModel(cudaStream_t stream, const ParameterSource& source, const Precision& precision,
                      const QuantizeScope& scope, int64_t max_positions)
@@ -48,14 +79,18 @@ CudaModel::CudaModel(cudaStream_t stream, const ParameterSource& source, const P
   plan.add("weights", model_bytes(layout_, sites_));
   plan.require_fits(free_bytes());
   const ModelConfig& c = config();
-  std::vector<bool> of_expert(layout_.parameters.size());
-  for (const ParameterLayout::Layer& layer : layout_.layers) {
-    for (const int64_t index : layer.gate_up) of_expert[static_cast<size_t>(index)] = true;
-    for (const int64_t index : layer.down) of_expert[static_cast<size_t>(index)] = true;
+  std::vector<bool> packed(layout_.parameters.size());
+  int64_t staged = 0, matrices = 0;
+  for (int64_t l = 0; l < c.num_hidden_layers; ++l) {
+    const std::vector<PackedParameter> of_layer = packed_parameters(layout_, sites_, l);
+    for (const PackedParameter& p : of_layer) packed[static_cast<size_t>(p.index)] = true;
+    matrices += std::ssize(of_layer);
+    packings_.push_back({.range = range_of(layout_, of_layer), .packings = {}});
+    staged = std::max(staged, packings_.back().range.elements);
   }
   int64_t elements = 0;
   for (int64_t i = 0; i < std::ssize(layout_.parameters); ++i) {
-    if (of_expert[static_cast<size_t>(i)]) continue;
+    if (packed[static_cast<size_t>(i)]) continue;
     plain_parameters_.push_back(i);
     plain_offset_[static_cast<size_t>(i)] = elements;
     elements += layout_.at(i).padded_size();
@@ -74,12 +109,8 @@ CudaModel::CudaModel(cudaStream_t stream, const ParameterSource& source, const P
   residual_sums_.clear(stream);
   site_buffers_.resize(residual_offset_.size());
 
-  int64_t staged = 0, matrices = 0;
-  for (int64_t l = 0; l < c.num_hidden_layers; ++l) {
-    add_layer(l);
-    staged = std::max(staged, ranges_.back().stride * ranges_.back().count);
-    matrices += 2 * ranges_.back().count;
-  }
+  layers_.resize(static_cast<size_t>(c.num_hidden_layers));
+  for (int64_t l = 0; l < c.num_hidden_layers; ++l) add_layer(l);
   staging_ = DeviceArray<Bf16>(staged);
   amax_bits_ = DeviceArray<uint32_t>(std::ssize(plain_parameters_) + matrices);
 
@@ -95,12 +126,6 @@ CudaModel::CudaModel(cudaStream_t stream, const ParameterSource& source, const P
 
 void CudaModel::require_supported() const {
   const ModelConfig& c = config();
-  require(c.shared_expert_intermediate_size == 0,
-          "{} has shared experts, which --device cuda "
-          "cannot compute: use --device cpu",
-          architecture_name(c.architecture));
-  require(sites_.scope.what == QuantizeScope::What::kExperts,
-          "--quantize linears: on a GPU only experts are quantised; use --device cpu");
   require(c.hidden_size % 64 == 0 && c.hidden_size <= kernels::cuda::kMaxQuantizedK,
           "hidden_size {}: on a GPU it must be a multiple of 64, at most {}", c.hidden_size,
           kernels::cuda::kMaxQuantizedK);
@@ -118,62 +143,86 @@ void CudaModel::require_supported() const {
 void CudaModel::add_layer(int64_t l) {
   const ModelConfig& c = config();
   const ParameterLayout::Layer& at = layout_.layers[static_cast<size_t>(l)];
-  const bool sparse = c.is_sparse(l);
-  const int64_t width = sites_.width(l, Site::kFfnMid);
-  require(width % 32 == 0 && width <= kernels::cuda::kMaxQuantizedK,
-          "intermediate size {}: on a GPU it must be a multiple of 32, at most {}", width,
-          kernels::cuda::kMaxQuantizedK);
-  const bool quantised = sites_.quantised(l, Site::kFfnIn);
-  DeviceLayer layer{};
+  DeviceLayer& layer = layers_[static_cast<size_t>(l)];
   layer.input_norm = plain(at.input_norm);
   layer.post_norm = plain(at.post_norm);
   layer.q_norm = plain(at.q_norm);
   layer.k_norm = plain(at.k_norm);
-  layer.qkv = plain(at.qkv);
+  add_linear(l, Site::kAttentionIn, at.qkv, layer.qkv);
+  add_linear(l, Site::kAttentionOut, at.o, layer.out);
   layer.qkv_bias = plain(at.qkv_bias);
-  layer.out = plain(at.o);
   layer.router = plain(at.router);
-  layer.top_k = sparse ? c.num_experts_per_tok : 1;
-  const int64_t experts = std::ssize(at.gate_up);
-  layer.gate_up = make_experts(experts, 2 * width, c.hidden_size, quantised);
-  layer.down = make_experts(experts, c.hidden_size, width, quantised);
-  layer.gate_up_input = make_site(l, Site::kFfnIn);
-  layer.down_input = make_site(l, Site::kFfnMid);
-  layers_.push_back(std::move(layer));
+  layer.top_k = c.is_sparse(l) ? c.num_experts_per_tok : 1;
+  add_ffn(l, false, layer.ffn);
+  if (c.has_shared_expert(l)) add_ffn(l, true, layer.shared);
+}
 
-  ExpertRange range{.first = layout_.at(at.gate_up[0]).offset,
-                    .stride = 0,
-                    .down = layout_.at(at.down[0]).offset - layout_.at(at.gate_up[0]).offset,
-                    .count = experts};
-  range.stride = range.down + layout_.at(at.down[0]).padded_size();
-  for (int64_t e = 0; e < experts; ++e) {
-    const auto i = static_cast<size_t>(e);
-    require(layout_.at(at.gate_up[i]).offset == range.first + e * range.stride &&
-                layout_.at(at.down[i]).offset == range.first + e * range.stride + range.down,
+void CudaModel::add_linear(int64_t l, Site site, int64_t parameter, DeviceLinear& linear) {
+  if (!sites_.quantised(l, site)) {
+    linear.plain = plain(parameter);
+    return;
+  }
+  linear.input = make_site(l, site);
+  add_packing(l, format_at(sites_, l, site), {parameter}, linear.input, linear.quantised);
+}
+
+void CudaModel::add_ffn(int64_t l, bool shared, DeviceFfn& ffn) {
+  const ParameterLayout::Layer& at = layout_.layers[static_cast<size_t>(l)];
+  const int64_t routed = config().is_sparse(l) ? config().num_experts : 1;
+  const auto of_part = [&](const std::vector<int64_t>& all) {
+    return std::vector<int64_t>(all.begin() + (shared ? routed : 0),
+                                shared ? all.end() : all.begin() + routed);
+  };
+  const Site middle = shared ? Site::kSharedMid : Site::kFfnMid;
+  if (!shared) {
+    ffn.gate_up_input = make_site(l, Site::kFfnIn);
+  } else if (sites_.quantised(l, middle)) {
+    // The experts' input, whose residuals have been counted with them.
+    ffn.gate_up_input = layers_[static_cast<size_t>(l)].ffn.gate_up_input;
+    ffn.gate_up_input.residual_sums = nullptr;
+  }
+  ffn.down_input = make_site(l, middle);
+  const WeightFormat format = format_at(sites_, l, middle);
+  add_packing(l, format, of_part(at.gate_up), ffn.gate_up_input, ffn.gate_up);
+  add_packing(l, format, of_part(at.down), ffn.down_input, ffn.down);
+}
+
+void CudaModel::add_packing(int64_t l, WeightFormat format, std::vector<int64_t> parameters,
+                            const DeviceSite& input, DeviceExperts& to) {
+  const Parameter& first = layout_.at(parameters.front());
+  require(
+      first.rows % 64 == 0 && first.cols % 16 == 0 && first.cols <= kernels::cuda::kMaxQuantizedK,
+      "{} is [{}, {}]: on a GPU its rows must be a multiple of 64, its columns of 16, at most "
+      "{}",
+      first.name, first.rows, first.cols, kernels::cuda::kMaxQuantizedK);
+  const int64_t matrices = std::ssize(parameters);
+  to.format = format;
+  to.matrices = static_cast<int>(matrices);
+  to.n = first.rows;
+  to.k = first.cols;
+  to.fragments = DeviceArray<uint8_t>(matrices * kernels::cuda::fragment_bytes(to.n, to.k, format));
+  to.global_scales = DeviceArray<float>(matrices);
+  if (format != WeightFormat::kBf16) {
+    quantised_bytes_ += to.fragments.size();
+    quantised_bytes_as_bf16_ += matrices * to.n * to.k * static_cast<int64_t>(sizeof(Bf16));
+  }
+  LayerPacking& layer = packings_[static_cast<size_t>(l)];
+  const int64_t stride =
+      matrices > 1 ? layout_.at(parameters[1]).offset - first.offset : first.padded_size();
+  for (size_t i = 0; i < parameters.size(); ++i) {
+    require(layout_.at(parameters[i]).offset == first.offset + static_cast<int64_t>(i) * stride,
             "layer {}: its experts do not lie one after the other", l);
   }
-  ranges_.push_back(range);
+  layer.packings.push_back({.to = &to,
+                            .input = &input,
+                            .parameters = std::move(parameters),
+                            .first = first.offset - layer.range.offset,
+                            .stride = stride});
 }
 
 const Bf16* CudaModel::plain(int64_t parameter) const {
   if (parameter < 0) return nullptr;
   return plain_.data() + plain_offset_[static_cast<size_t>(parameter)];
-}
-
-DeviceExperts CudaModel::make_experts(int64_t matrices, int64_t n, int64_t k, bool quantised) {
-  DeviceExperts experts;
-  experts.format = quantised ? device_format(sites_.precision.weights) : WeightFormat::kBf16;
-  experts.matrices = static_cast<int>(matrices);
-  experts.n = n;
-  experts.k = k;
-  experts.fragments =
-      DeviceArray<uint8_t>(matrices * kernels::cuda::fragment_bytes(n, k, experts.format));
-  experts.global_scales = DeviceArray<float>(matrices);
-  if (experts.format != WeightFormat::kBf16) {
-    quantised_bytes_ += experts.fragments.size();
-    quantised_bytes_as_bf16_ += matrices * n * k * static_cast<int64_t>(sizeof(Bf16));
-  }
-  return experts;
 }
 
 DeviceSite CudaModel::make_site(int64_t layer, Site site) {
@@ -215,25 +264,30 @@ void CudaModel::update_masks(const RacMasks& masks) {
           site_buffers_.size());
   for (int64_t l = 0; l < std::ssize(layers_); ++l) {
     DeviceLayer& layer = layers_[static_cast<size_t>(l)];
-    update_site(l, Site::kFfnIn, masks, layer.gate_up_input);
-    update_site(l, Site::kFfnMid, masks, layer.down_input);
+    update_site(l, Site::kAttentionIn, masks, layer.qkv.input);
+    update_site(l, Site::kAttentionOut, masks, layer.out.input);
+    update_site(l, Site::kFfnIn, masks, layer.ffn.gate_up_input);
+    update_site(l, Site::kFfnMid, masks, layer.ffn.down_input);
+    if (!sites_.quantised(l, Site::kSharedMid)) continue;
+    layer.shared.gate_up_input.residual_blocks = layer.ffn.gate_up_input.residual_blocks;
+    update_site(l, Site::kSharedMid, masks, layer.shared.down_input);
   }
 }
 
-void CudaModel::quantise(const DeviceExperts& experts, const Bf16* first, int64_t stride,
-                         const int32_t* block_position, uint32_t* amax_bits) {
+void CudaModel::quantise(const Packing& packing, uint32_t* amax_bits) {
+  const DeviceExperts& to = *packing.to;
+  const bool ordered = to.format == WeightFormat::kNvfp4;
   kernels::cuda::quantize_weights(
-      context_,
-      {.format = experts.format,
-       .matrices = experts.matrices,
-       .w = first,
-       .stride = stride,
-       .n = experts.n,
-       .k = experts.k,
-       .block_position = experts.format == WeightFormat::kNvfp4 ? block_position : nullptr,
-       .fragments = experts.fragments.data(),
-       .global_scales = experts.global_scales.data(),
-       .amax_bits = amax_bits});
+      context_, {.format = to.format,
+                 .matrices = to.matrices,
+                 .w = staging_.data() + packing.first,
+                 .stride = packing.stride,
+                 .n = to.n,
+                 .k = to.k,
+                 .block_position = ordered ? packing.input->block_position : nullptr,
+                 .fragments = to.fragments.data(),
+                 .global_scales = to.global_scales.data(),
+                 .amax_bits = amax_bits});
 }
 
 void CudaModel::refresh(const RacMasks& masks) {
@@ -245,15 +299,12 @@ void CudaModel::refresh(const RacMasks& masks) {
     source_.copy(p.offset, p.padded_size(), to, context_.stream);
     kernels::cuda::weight_amax(context_, to, 1, 0, p.padded_size(), amax++);
   }
-  for (size_t l = 0; l < layers_.size(); ++l) {
-    const DeviceLayer& layer = layers_[l];
-    const ExpertRange& range = ranges_[l];
-    source_.copy(range.first, range.count * range.stride, staging_.data(), context_.stream);
-    quantise(layer.gate_up, staging_.data(), range.stride, layer.gate_up_input.block_position,
-             amax);
-    quantise(layer.down, staging_.data() + range.down, range.stride,
-             layer.down_input.block_position, amax + range.count);
-    amax += 2 * range.count;
+  for (const LayerPacking& layer : packings_) {
+    source_.copy(layer.range.offset, layer.range.elements, staging_.data(), context_.stream);
+    for (const Packing& packing : layer.packings) {
+      quantise(packing, amax);
+      amax += packing.to->matrices;
+    }
   }
   std::vector<uint32_t> bits(static_cast<size_t>(amax_bits_.size()));
   check_cuda(cudaMemcpyAsync(bits.data(), amax_bits_.data(), amax_bits_.bytes(),
@@ -278,12 +329,12 @@ void CudaModel::require_finite(const std::vector<uint32_t>& amax_bits) const {
   for (const int64_t index : plain_parameters_) {
     check(index, amax_bits[next++], WeightFormat::kBf16);
   }
-  for (size_t l = 0; l < layers_.size(); ++l) {
-    const ParameterLayout::Layer& at = layout_.layers[l];
-    for (const int64_t index : at.gate_up) {
-      check(index, amax_bits[next++], layers_[l].gate_up.format);
+  for (const LayerPacking& layer : packings_) {
+    for (const Packing& packing : layer.packings) {
+      for (const int64_t index : packing.parameters) {
+        check(index, amax_bits[next++], packing.to->format);
+      }
     }
-    for (const int64_t index : at.down) check(index, amax_bits[next++], layers_[l].down.format);
   }
 }
 
@@ -308,9 +359,10 @@ std::vector<std::vector<int64_t>> CudaModel::take_residual_sums() {
 
 int64_t CudaModel::weight_bytes() const {
   auto bytes = static_cast<int64_t>(plain_.bytes());
-  for (const DeviceLayer& layer : layers_) {
-    for (const DeviceExperts* experts : {&layer.gate_up, &layer.down}) {
-      bytes += static_cast<int64_t>(experts->fragments.bytes() + experts->global_scales.bytes());
+  for (const LayerPacking& layer : packings_) {
+    for (const Packing& packing : layer.packings) {
+      bytes +=
+          static_cast<int64_t>(packing.to->fragments.bytes() + packing.to->global_scales.bytes());
     }
   }
   return bytes;

@@ -18,8 +18,8 @@ using kernels::cuda::WeightFormat;
 
 WeightFormat device_format(Format format);
 
-/// Quantised or plain matrices of one shape for the grouped product: a layer's experts, or the one
-/// of a dense layer.
+/// Quantised or plain matrices of one shape for the grouped product: a layer's experts, or one that
+/// every row takes.
 struct DeviceExperts {
   WeightFormat format = WeightFormat::kBf16;
   int matrices = 0;
@@ -37,22 +37,55 @@ struct DeviceSite {
   int64_t* residual_sums = nullptr;  // [k]; null: the site has no residuals
 };
 
-struct DeviceLayer {
-  const Bf16 *input_norm, *post_norm;
-  const Bf16 *q_norm, *k_norm;  // null: none
-  const Bf16 *qkv, *qkv_bias;   // the bias may be null
-  const Bf16* out;
-  const Bf16* router;  // null: dense
-  int64_t top_k;       // 1 when dense
+/// A projection of attention.
+struct DeviceLinear {
+  const Bf16* plain = nullptr;  // [n, k] as the trainer holds it; null: quantised
+  DeviceExperts quantised;      // one matrix
+  DeviceSite input;
+};
+
+/// Experts that a router chooses from, or one expert that every row takes.
+struct DeviceFfn {
   DeviceExperts gate_up, down;
   DeviceSite gate_up_input, down_input;
 };
 
+struct DeviceLayer {
+  const Bf16* input_norm = nullptr;
+  const Bf16* post_norm = nullptr;
+  const Bf16* q_norm = nullptr;  // null: none
+  const Bf16* k_norm = nullptr;
+  DeviceLinear qkv, out;
+  const Bf16* qkv_bias = nullptr;  // null: none
+  const Bf16* router = nullptr;    // null: dense; its last row is the shared expert's gate
+  int64_t top_k = 1;               // 1 when dense
+  DeviceFfn ffn;                   // the experts, or the one of a dense layer
+  DeviceFfn shared;                // no matrices: the layer has no shared expert
+
+  bool has_shared() const { return shared.gate_up.matrices > 0; }
+  int64_t router_rows() const { return ffn.gate_up.matrices + (has_shared() ? 1 : 0); }
+};
+
+/// A parameter that is a matrix of a grouped product.
+struct PackedParameter {
+  int64_t index;
+  WeightFormat format;
+};
+/// Those of a layer, in the order of the flat array.
+std::vector<PackedParameter> packed_parameters(const ParameterLayout& layout,
+                                               const QuantisedSites& sites, int64_t layer);
+/// The range of the flat array that holds them.
+struct ParameterRange {
+  int64_t offset, elements;
+};
+ParameterRange range_of(const ParameterLayout& layout,
+                        const std::vector<PackedParameter>& parameters);
+
 class CudaModel {
  public:
   /// `source` must outlive the model. Allocates every buffer; addresses never change afterwards.
-  /// Error, naming it, on what is not there for a GPU: linears other than experts quantised,
-  /// shared experts, sizes that the kernels do not take; and where the memory does not suffice.
+  /// Error, naming it, on sizes that the kernels do not take, and where the memory does not
+  /// suffice.
   CudaModel(cudaStream_t stream, const ParameterSource& source, const Precision& precision,
             const QuantizeScope& scope, int64_t max_positions);
 
@@ -78,9 +111,17 @@ class CudaModel {
   int64_t quantised_bytes_as_bf16() const { return quantised_bytes_as_bf16_; }
 
  private:
-  /// Where a layer's experts lie in the flat array: gate_up and down of one after the other.
-  struct ExpertRange {
-    int64_t first, stride, down, count;  // of matrix pairs; `down` counts from an expert's gate_up
+  /// Matrices of one shape that are quantised together. They lie at equal distances.
+  struct Packing {
+    const DeviceExperts* to;
+    const DeviceSite* input;
+    std::vector<int64_t> parameters;
+    int64_t first, stride;  // elements; `first` from the begin of the layer's range
+  };
+  /// What a refresh does with a layer: it copies the range, and packs from there.
+  struct LayerPacking {
+    ParameterRange range;
+    std::vector<Packing> packings;
   };
   struct SiteBuffers {
     DeviceArray<int32_t> block_position;
@@ -90,12 +131,14 @@ class CudaModel {
   const Bf16* plain(int64_t parameter) const;
   void require_supported() const;
   void add_layer(int64_t index);
-  DeviceExperts make_experts(int64_t matrices, int64_t n, int64_t k, bool quantised);
+  void add_linear(int64_t layer, Site site, int64_t parameter, DeviceLinear& linear);
+  void add_ffn(int64_t layer, bool shared, DeviceFfn& ffn);
+  void add_packing(int64_t layer, WeightFormat format, std::vector<int64_t> parameters,
+                   const DeviceSite& input, DeviceExperts& to);
   DeviceSite make_site(int64_t layer, Site site);
   void update_masks(const RacMasks& masks);
   void update_site(int64_t layer, Site site, const RacMasks& masks, DeviceSite& device);
-  void quantise(const DeviceExperts& experts, const Bf16* first, int64_t stride,
-                const int32_t* block_position, uint32_t* amax_bits);
+  void quantise(const Packing& packing, uint32_t* amax_bits);
   void require_finite(const std::vector<uint32_t>& amax_bits) const;
 
   CudaContext context_;
@@ -103,16 +146,16 @@ class CudaModel {
   const ParameterLayout& layout_;
   QuantisedSites sites_;
   int64_t max_positions_;
-  std::vector<int64_t> plain_parameters_;  // that stay BF16, outside the experts
+  std::vector<int64_t> plain_parameters_;  // that stay as they are
   std::vector<int64_t> plain_offset_;      // of every parameter in plain_; -1: not there
   DeviceArray<Bf16> plain_;
-  DeviceArray<Bf16> staging_;  // a layer's experts
+  DeviceArray<Bf16> staging_;  // a layer's range
   std::vector<DeviceLayer> layers_;
-  std::vector<ExpertRange> ranges_;
+  std::vector<LayerPacking> packings_;     // of every layer
   std::vector<SiteBuffers> site_buffers_;  // [layers * kSites]
   DeviceArray<int64_t> residual_sums_;
   std::vector<int64_t> residual_offset_;  // [layers * kSites]; -1: none
-  DeviceArray<uint32_t> amax_bits_;       // of plain parameters, then of every expert matrix
+  DeviceArray<uint32_t> amax_bits_;       // of plain parameters, then of every packed one
   DeviceArray<float> cos_, sin_;
   int64_t quantised_bytes_ = 0;
   int64_t quantised_bytes_as_bf16_ = 0;

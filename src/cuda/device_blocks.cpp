@@ -21,17 +21,31 @@ DeviceBlocks::DeviceBlocks(const CudaModel& model, int64_t max_rows, int64_t max
   const ModelConfig& c = model.config();
   shape_ = {static_cast<int>(c.num_attention_heads), static_cast<int>(c.num_key_value_heads),
             static_cast<int>(c.head_dim)};
-  int64_t image = 0, gate_up = 0, parts = 0;
+  int64_t image = 0, gate_up = 0, parts = max_rows * c.hidden_size, router_rows = 0;
+  const auto make_room = [&](const DeviceExperts& experts, int64_t slots) {
+    image = std::max(image, k::image_elements(slots, experts.matrices, k::stages_of(experts.k)));
+  };
   for (int64_t l = 0; l < c.num_hidden_layers; ++l) {
     const DeviceLayer& layer = model.layer(l);
-    const int64_t slots = max_rows * layer.top_k;
-    const int64_t experts = layer.gate_up.matrices;
-    max_slots_ = std::max(max_slots_, slots);
-    max_experts_ = std::max(max_experts_, experts);
-    const int stages = k::stages_of(std::max(layer.gate_up.k, layer.down.k));
-    image = std::max(image, k::image_elements(slots, experts, stages));
-    gate_up = std::max(gate_up, slots * layer.gate_up.n);
-    parts = std::max(parts, slots * layer.down.n);
+    for (const DeviceLinear* linear : {&layer.qkv, &layer.out}) {
+      if (linear->plain != nullptr) continue;
+      make_room(linear->quantised, max_rows);
+      has_every_row_ = true;
+    }
+    for (const DeviceFfn* ffn : {&layer.ffn, &layer.shared}) {
+      if (ffn->gate_up.matrices == 0) continue;
+      const bool every_row = ffn == &layer.shared || layer.router == nullptr;
+      const int64_t slots = max_rows * (every_row ? 1 : layer.top_k);
+      has_every_row_ = has_every_row_ || every_row;
+      make_room(ffn->gate_up, slots);
+      make_room(ffn->down, slots);
+      gate_up = std::max(gate_up, slots * ffn->gate_up.n);
+      parts = std::max(parts, slots * ffn->down.n);
+    }
+    if (layer.router == nullptr) continue;
+    max_slots_ = std::max(max_slots_, max_rows * layer.top_k);
+    max_experts_ = std::max<int64_t>(max_experts_, layer.ffn.gate_up.matrices);
+    router_rows = std::max(router_rows, layer.router_rows());
   }
   h_ = scratch<Bf16>(max_rows * c.hidden_size);
   qkv_ = scratch<float>(max_rows * shape_.qkv_width());
@@ -40,16 +54,20 @@ DeviceBlocks::DeviceBlocks(const CudaModel& model, int64_t max_rows, int64_t max
   attention_scratch_ = scratch<uint8_t>(
       std::max(k::attention_scratch_bytes(shape_, max_rows, max_context, AttentionTile::kRow),
                k::attention_scratch_bytes(shape_, max_rows, max_context, AttentionTile::kRuns)));
-  router_logits_ = scratch<float>(max_rows * max_experts_);
+  router_logits_ = scratch<float>(max_rows * router_rows);
   ids_ = scratch<int32_t>(max_slots_);
   weights_ = scratch<float>(max_slots_);
-  dense_ids_ = scratch<int32_t>(max_rows);
-  dense_weights_ = scratch<float>(max_rows);
+  shared_weights_ = scratch<float>(max_rows);
   expert_offsets_ = scratch<int32_t>(max_experts_ + 1);
   sorted_rows_ = scratch<int32_t>(max_slots_);
   sorted_tokens_ = scratch<int32_t>(max_slots_);
   image_rows_ = scratch<k::ImageRow>(max_slots_);
   sorted_image_rows_ = scratch<k::ImageRow>(max_slots_);
+  zeros_ = scratch<int32_t>(max_rows);
+  every_offsets_ = scratch<int32_t>(2);
+  every_rows_ = scratch<int32_t>(max_rows);
+  every_image_rows_ = scratch<k::ImageRow>(max_rows);
+  ones_ = scratch<float>(max_rows);
   q1_ = scratch<Bf16>(image);
   q2_ = scratch<Bf16>(model.sites().compensated() ? image : 0);
   gate_up_ = scratch<float>(gate_up);
@@ -63,9 +81,9 @@ DeviceBlocks::DeviceBlocks(const CudaModel& model, int64_t max_rows, int64_t max
   cudaStream_t stream = nullptr;
   for (const auto clear : {&qkv_, &weights_}) clear->clear(stream);
   for (const auto clear : {&h_, &q_, &attended_}) clear->clear(stream);
-  dense_ids_.clear(stream);
+  zeros_.clear(stream);
   const std::vector<float> ones(static_cast<size_t>(max_rows), 1.0F);
-  dense_weights_.upload(ones, stream);
+  ones_.upload(ones, stream);
   check_cuda(cudaStreamSynchronize(stream), "preparing scratch memory");
 }
 
@@ -76,6 +94,42 @@ void DeviceBlocks::embed(const CudaContext& context, const DeviceRows& rows, flo
                           .tokens = rows.tokens,
                           .rows = rows.places.rows,
                           .x = x});
+  if (!has_every_row_) return;
+  k::sort_slots(context, {.ids = zeros_.data(),
+                          .slots = rows.places.rows,
+                          .experts = 1,
+                          .top_k = 1,
+                          .expert_offsets = every_offsets_.data(),
+                          .sorted_rows = every_rows_.data(),
+                          .image_rows = every_image_rows_.data()});
+}
+
+DeviceSlots DeviceBlocks::routed(int64_t index) const {
+  const DeviceLayer& layer = model_.layer(index);
+  if (layer.router == nullptr) return every_row();
+  return {.choices = static_cast<int>(layer.top_k),
+          .expert_offsets = expert_offsets_.data(),
+          .sorted_rows = sorted_rows_.data(),
+          .image_rows = image_rows_.data(),
+          .sorted_image_rows = sorted_image_rows_.data(),
+          .sorted_tokens = sorted_tokens_.data(),
+          .weights = weights_.data()};
+}
+
+DeviceSlots DeviceBlocks::every_row() const {
+  return {.choices = 1,
+          .expert_offsets = every_offsets_.data(),
+          .sorted_rows = every_rows_.data(),
+          .image_rows = every_image_rows_.data(),
+          .sorted_image_rows = every_image_rows_.data(),
+          .sorted_tokens = nullptr,
+          .weights = ones_.data()};
+}
+
+DeviceSlots DeviceBlocks::shared() const {
+  DeviceSlots slots = every_row();
+  slots.weights = shared_weights_.data();
+  return slots;
 }
 
 void DeviceBlocks::attention_inputs(const CudaContext& context, int64_t index,
@@ -90,13 +144,22 @@ void DeviceBlocks::attention_inputs(const CudaContext& context, int64_t index,
                          .weight = layer.input_norm,
                          .eps = eps,
                          .h = h_.data()});
-  k::dense_gemm(context, {.x = h_.data(),
-                          .weight = layer.qkv,
-                          .bias = layer.qkv_bias,
-                          .y = qkv_.data(),
-                          .rows = n,
-                          .n = shape_.qkv_width(),
-                          .k = c.hidden_size});
+  if (layer.qkv.plain != nullptr) {
+    k::dense_gemm(context, {.x = h_.data(),
+                            .weight = layer.qkv.plain,
+                            .bias = layer.qkv_bias,
+                            .y = qkv_.data(),
+                            .rows = n,
+                            .n = shape_.qkv_width(),
+                            .k = c.hidden_size});
+  } else {
+    quantise_rows(context, layer.qkv.input, h_.data(), c.hidden_size, every_row(), rows);
+    multiply(context, layer.qkv.quantised, layer.qkv.input, every_row(), rows, qkv_.data());
+    if (layer.qkv_bias != nullptr) {
+      k::add_bias(context,
+                  {.y = qkv_.data(), .rows = n, .d = shape_.qkv_width(), .bias = layer.qkv_bias});
+    }
+  }
   k::qkv_rows(context, {.shape = shape_,
                         .places = rows.places,
                         .qkv = qkv_.data(),
@@ -129,33 +192,60 @@ void DeviceBlocks::attend(const CudaContext& context, const DeviceRows& rows, co
                     rows.tile);
 }
 
-void DeviceBlocks::attention(const CudaContext& context, int64_t index, const DeviceRows& rows,
-                             Bf16* kv, int64_t pages, const float* x, float* y) {
-  attention_inputs(context, index, rows, kv, x);
-  attend(context, rows, kv, pages);
-  k::dense_gemm(context, {.x = attended_.data(),
-                          .weight = model_.layer(index).out,
-                          .residual = x,
-                          .y = y,
-                          .rows = rows.places.rows,
-                          .n = model_.config().hidden_size,
-                          .k = shape_.q_width()});
+void DeviceBlocks::quantise_attended(const CudaContext& context, int64_t index,
+                                     const DeviceRows& rows) {
+  quantise_rows(context, model_.layer(index).out.input, attended_.data(), shape_.q_width(),
+                every_row(), rows);
 }
 
-void DeviceBlocks::experts(const CudaContext& context, const DeviceExperts& experts,
-                           const DeviceSite& site, int64_t slots, float* y) {
+void DeviceBlocks::attention(const CudaContext& context, int64_t index, const DeviceRows& rows,
+                             Bf16* kv, int64_t pages, const float* x, float* y) {
+  const DeviceLinear& out = model_.layer(index).out;
+  const int64_t hidden = model_.config().hidden_size;
+  attention_inputs(context, index, rows, kv, x);
+  attend(context, rows, kv, pages);
+  if (out.plain != nullptr) {
+    k::dense_gemm(context, {.x = attended_.data(),
+                            .weight = out.plain,
+                            .residual = x,
+                            .y = y,
+                            .rows = rows.places.rows,
+                            .n = hidden,
+                            .k = shape_.q_width()});
+    return;
+  }
+  quantise_attended(context, index, rows);
+  multiply(context, out.quantised, out.input, every_row(), rows, parts_.data());
+  add_parts(context, every_row(), rows, x, y);
+}
+
+void DeviceBlocks::multiply(const CudaContext& context, const DeviceExperts& experts,
+                            const DeviceSite& site, const DeviceSlots& slots,
+                            const DeviceRows& rows, float* y) {
   k::grouped_gemm(context, {.experts = experts.matrices,
                             .n = experts.n,
                             .k = experts.k,
                             .format = experts.format,
                             .weights = experts.fragments.data(),
                             .global_scales = experts.global_scales.data(),
-                            .expert_offsets = expert_offsets_.data(),
+                            .expert_offsets = slots.expert_offsets,
                             .q1 = q1_.data(),
                             .q2 = q2_.data(),
                             .residual_stages = k::stages_of(int64_t{16} * site.residual_blocks),
                             .y = y,
-                            .rows_bound = slots});
+                            .rows_bound = rows.places.rows * slots.choices});
+}
+
+void DeviceBlocks::add_parts(const CudaContext& context, const DeviceSlots& slots,
+                             const DeviceRows& rows, const float* x, float* y) {
+  k::combine_rows(context, {.x = x,
+                            .parts = parts_.data(),
+                            .sorted_rows = slots.sorted_rows,
+                            .weights = slots.weights,
+                            .rows = rows.places.rows,
+                            .d = model_.config().hidden_size,
+                            .top_k = slots.choices,
+                            .y = y});
 }
 
 k::QuantizeRows DeviceBlocks::quantised(const DeviceSite& site, int64_t width,
@@ -175,90 +265,98 @@ k::QuantizeRows DeviceBlocks::quantised(const DeviceSite& site, int64_t width,
   return args;
 }
 
-void DeviceBlocks::expand(const CudaContext& context, int64_t index, const DeviceRows& rows,
-                          const float* x) {
+void DeviceBlocks::quantise_rows(const CudaContext& context, const DeviceSite& site, const Bf16* x,
+                                 int64_t width, const DeviceSlots& slots, const DeviceRows& rows) {
+  k::QuantizeRows args = quantised(site, width, rows);
+  args.x = x;
+  args.ldx = width;
+  args.rows = rows.places.rows;
+  args.image_rows = slots.image_rows;
+  args.copies = slots.choices;
+  k::quantize_rows(context, args);
+}
+
+void DeviceBlocks::route(const CudaContext& context, int64_t index, const DeviceRows& rows,
+                         const float* x) {
   const ModelConfig& c = model_.config();
   const DeviceLayer& layer = model_.layer(index);
   const int64_t n = rows.places.rows;
   const int64_t slots = n * layer.top_k;
   const auto top_k = static_cast<int>(layer.top_k);
-  const bool sparse = layer.router != nullptr;
   k::norm_rows(context, {.x = x,
                          .rows = n,
                          .d = c.hidden_size,
                          .weight = layer.post_norm,
                          .eps = static_cast<float>(c.rms_norm_eps),
                          .h = h_.data()});
-  if (sparse) {
-    k::dense_gemm(context, {.x = h_.data(),
-                            .weight = layer.router,
-                            .y = router_logits_.data(),
-                            .rows = n,
-                            .n = c.num_experts,
-                            .k = c.hidden_size});
-    k::route_rows(
-        context,
-        {.logits = router_logits_.data(),
-         .ldl = c.num_experts,
-         .rows = n,
-         .experts = layer.gate_up.matrices,
-         .top_k = top_k,
-         .normalise = c.norm_topk_prob,
-         .forced = rows.replay_routing == nullptr ? nullptr : rows.replay_routing + index * slots,
-         .ids = ids_.data(),
-         .weights = weights_.data()});
-    if (rows.record_routing != nullptr) {
-      check_cuda(cudaMemcpyAsync(rows.record_routing + index * slots, ids_.data(),
-                                 static_cast<size_t>(slots) * sizeof(int32_t),
-                                 cudaMemcpyDeviceToDevice, context.stream),
-                 "recording routing");
-    }
+  if (layer.router == nullptr) return;
+  k::dense_gemm(context, {.x = h_.data(),
+                          .weight = layer.router,
+                          .y = router_logits_.data(),
+                          .rows = n,
+                          .n = layer.router_rows(),
+                          .k = c.hidden_size});
+  k::route_rows(
+      context,
+      {.logits = router_logits_.data(),
+       .ldl = layer.router_rows(),
+       .rows = n,
+       .experts = layer.ffn.gate_up.matrices,
+       .top_k = top_k,
+       .normalise = c.norm_topk_prob,
+       .forced = rows.replay_routing == nullptr ? nullptr : rows.replay_routing + index * slots,
+       .ids = ids_.data(),
+       .weights = weights_.data(),
+       .shared_weights = layer.has_shared() ? shared_weights_.data() : nullptr});
+  if (rows.record_routing != nullptr) {
+    check_cuda(cudaMemcpyAsync(rows.record_routing + index * slots, ids_.data(),
+                               static_cast<size_t>(slots) * sizeof(int32_t),
+                               cudaMemcpyDeviceToDevice, context.stream),
+               "recording routing");
   }
-  k::sort_slots(context, {.ids = sparse ? ids_.data() : dense_ids_.data(),
+  k::sort_slots(context, {.ids = ids_.data(),
                           .slots = slots,
-                          .experts = layer.gate_up.matrices,
+                          .experts = layer.ffn.gate_up.matrices,
                           .top_k = top_k,
                           .expert_offsets = expert_offsets_.data(),
                           .sorted_rows = sorted_rows_.data(),
                           .image_rows = image_rows_.data(),
                           .sorted_image_rows = sorted_image_rows_.data(),
                           .sorted_tokens = sorted_tokens_.data()});
-  k::QuantizeRows in = quantised(layer.gate_up_input, layer.gate_up.k, rows);
-  in.x = h_.data();
-  in.ldx = c.hidden_size;
-  in.rows = n;
-  in.image_rows = image_rows_.data();
-  in.copies = top_k;
-  k::quantize_rows(context, in);
-  experts(context, layer.gate_up, layer.gate_up_input, slots, gate_up_.data());
 }
 
-void DeviceBlocks::quantise_middle(const CudaContext& context, int64_t index,
-                                   const DeviceRows& rows) {
-  const DeviceLayer& layer = model_.layer(index);
-  k::QuantizeRows middle = quantised(layer.down_input, layer.down.k, rows);
+void DeviceBlocks::expand(const CudaContext& context, const DeviceFfn& ffn,
+                          const DeviceSlots& slots, const DeviceRows& rows) {
+  quantise_rows(context, ffn.gate_up_input, h_.data(), ffn.gate_up.k, slots, rows);
+  multiply(context, ffn.gate_up, ffn.gate_up_input, slots, rows, gate_up_.data());
+}
+
+void DeviceBlocks::quantise_middle(const CudaContext& context, const DeviceFfn& ffn,
+                                   const DeviceSlots& slots, const DeviceRows& rows) {
+  k::QuantizeRows middle = quantised(ffn.down_input, ffn.down.k, rows);
   middle.gate_up = gate_up_.data();
-  middle.ldx = layer.gate_up.n;
-  middle.rows = rows.places.rows * layer.top_k;
-  middle.image_rows = sorted_image_rows_.data();
-  middle.tokens = middle.counted == nullptr ? nullptr : sorted_tokens_.data();
+  middle.ldx = ffn.gate_up.n;
+  middle.rows = rows.places.rows * slots.choices;
+  middle.image_rows = slots.sorted_image_rows;
+  middle.tokens = middle.counted == nullptr ? nullptr : slots.sorted_tokens;
   k::quantize_rows(context, middle);
+}
+
+void DeviceBlocks::add_ffn(const CudaContext& context, const DeviceFfn& ffn,
+                           const DeviceSlots& slots, const DeviceRows& rows, const float* x,
+                           float* y) {
+  expand(context, ffn, slots, rows);
+  quantise_middle(context, ffn, slots, rows);
+  multiply(context, ffn.down, ffn.down_input, slots, rows, parts_.data());
+  add_parts(context, slots, rows, x, y);
 }
 
 void DeviceBlocks::ffn(const CudaContext& context, int64_t index, const DeviceRows& rows,
                        const float* x, float* y) {
   const DeviceLayer& layer = model_.layer(index);
-  expand(context, index, rows, x);
-  quantise_middle(context, index, rows);
-  experts(context, layer.down, layer.down_input, rows.places.rows * layer.top_k, parts_.data());
-  k::combine_rows(context, {.x = x,
-                            .parts = parts_.data(),
-                            .sorted_rows = sorted_rows_.data(),
-                            .weights = weights(index),
-                            .rows = rows.places.rows,
-                            .d = model_.config().hidden_size,
-                            .top_k = static_cast<int>(layer.top_k),
-                            .y = y});
+  route(context, index, rows, x);
+  add_ffn(context, layer.ffn, routed(index), rows, x, y);
+  if (layer.has_shared()) add_ffn(context, layer.shared, shared(), rows, y, y);
 }
 
 const float* DeviceBlocks::logits(const CudaContext& context, const float* x, const int32_t* rows,

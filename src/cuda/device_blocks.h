@@ -26,6 +26,18 @@ struct DeviceRows {
   const int32_t* replay_routing = nullptr;  // experts to use instead of the router's choice
 };
 
+/// The rows that a feed-forward part's matrices take, and where: a slot is a pair of a row and one
+/// of its choices, row * choices + choice. Device pointers.
+struct DeviceSlots {
+  int choices = 1;
+  const int32_t* expert_offsets = nullptr;  // [matrices + 1]
+  const int32_t* sorted_rows = nullptr;     // [slots] where each is among those sorted by expert
+  const kernels::cuda::ImageRow* image_rows = nullptr;         // [slots]
+  const kernels::cuda::ImageRow* sorted_image_rows = nullptr;  // by sorted row
+  const int32_t* sorted_tokens = nullptr;  // by sorted row; null: sorted row r is row r
+  const float* weights = nullptr;          // [slots]
+};
+
 class DeviceBlocks {
  public:
   /// Scratch for up to max_rows rows of which max_logits_rows are asked for logits, and contexts of
@@ -33,19 +45,25 @@ class DeviceBlocks {
   DeviceBlocks(const CudaModel& model, int64_t max_rows, int64_t max_logits_rows,
                int64_t max_context);
 
-  /// x and y are FP32 [rows, hidden]; y may be x. kv: this layer's [pages][page_elements].
+  /// x and y are FP32 [rows, hidden]; y may be x. kv: this layer's [pages][page_elements]. embed
+  /// comes first: it also places the rows for matrices that every row takes.
   void embed(const CudaContext& context, const DeviceRows& rows, float* x);
   void attention(const CudaContext& context, int64_t layer, const DeviceRows& rows, Bf16* kv,
                  int64_t pages, const float* x, float* y);
   void ffn(const CudaContext& context, int64_t layer, const DeviceRows& rows, const float* x,
            float* y);
   // The same in parts, for a backward that recomputes the forward: what lies before the attention,
-  // and the attention; what lies before the experts' SiLU, and the quantised input of `down`.
+  // the attention, and the input of `out` where that is quantised; the norm and the routing; then
+  // of a feed-forward part what lies before its SiLU, and the input of `down`.
   void attention_inputs(const CudaContext& context, int64_t layer, const DeviceRows& rows, Bf16* kv,
                         const float* x);
   void attend(const CudaContext& context, const DeviceRows& rows, const Bf16* kv, int64_t pages);
-  void expand(const CudaContext& context, int64_t layer, const DeviceRows& rows, const float* x);
-  void quantise_middle(const CudaContext& context, int64_t layer, const DeviceRows& rows);
+  void quantise_attended(const CudaContext& context, int64_t layer, const DeviceRows& rows);
+  void route(const CudaContext& context, int64_t layer, const DeviceRows& rows, const float* x);
+  void expand(const CudaContext& context, const DeviceFfn& ffn, const DeviceSlots& slots,
+              const DeviceRows& rows);
+  void quantise_middle(const CudaContext& context, const DeviceFfn& ffn, const DeviceSlots& slots,
+                       const DeviceRows& rows);
   /// logits [count, vocab], FP32, of rows[i] of x; valid until the next call.
   const float* logits(const CudaContext& context, const float* x, const int32_t* rows,
                       int64_t count);
@@ -55,17 +73,13 @@ class DeviceBlocks {
   const float* qkv() const { return qkv_.data(); }                      // [rows, qkv_width]
   const Bf16* queries() const { return q_.data(); }                     // [rows, q_width]
   const Bf16* attended() const { return attended_.data(); }             // [rows, q_width]
-  const float* router_logits() const { return router_logits_.data(); }  // [rows, experts]
-  /// Of every slot, row * top_k + choice: its expert, its weight, its place among sorted rows.
-  const int32_t* ids() const { return ids_.data(); }
-  const float* weights(int64_t layer) const {
-    return model_.layer(layer).router != nullptr ? weights_.data() : dense_weights_.data();
-  }
-  const int32_t* sorted_rows() const { return sorted_rows_.data(); }
-  const int32_t* expert_offsets() const { return expert_offsets_.data(); }
-  const float* gate_up() const { return gate_up_.data(); }  // [sorted rows, 2 width]
-  /// The images of a quantised input (expand: of gate_up, quantise_middle: of down), by sorted row.
-  const kernels::cuda::ImageRow* sorted_image_rows() const { return sorted_image_rows_.data(); }
+  const float* router_logits() const { return router_logits_.data(); }  // [rows, router_rows]
+  const int32_t* ids() const { return ids_.data(); }                    // [rows, top_k] experts
+  const float* gate_up() const { return gate_up_.data(); }              // [sorted rows, 2 width]
+  DeviceSlots routed(int64_t layer) const;  // of the experts; of a dense layer's one: every row
+  DeviceSlots every_row() const;            // with weights of 1
+  DeviceSlots shared() const;               // every row, with the shared expert's weights
+  /// The images of an input that was quantised last, at its slots' places.
   const Bf16* q1() const { return q1_.data(); }
   const Bf16* q2() const { return q2_.data(); }
   const Bf16* logits_input() const { return logits_h_.data(); }  // [count, hidden], of logits()
@@ -84,8 +98,15 @@ class DeviceBlocks {
     scratch_bytes_ += size * static_cast<int64_t>(sizeof(T));
     return DeviceArray<T>(size);
   }
-  void experts(const CudaContext& context, const DeviceExperts& experts, const DeviceSite& site,
-               int64_t slots, float* y);
+  void multiply(const CudaContext& context, const DeviceExperts& experts, const DeviceSite& site,
+                const DeviceSlots& slots, const DeviceRows& rows, float* y);
+  void quantise_rows(const CudaContext& context, const DeviceSite& site, const Bf16* x,
+                     int64_t width, const DeviceSlots& slots, const DeviceRows& rows);
+  /// y = x + what the last product gave (parts_), weighted.
+  void add_parts(const CudaContext& context, const DeviceSlots& slots, const DeviceRows& rows,
+                 const float* x, float* y);
+  void add_ffn(const CudaContext& context, const DeviceFfn& ffn, const DeviceSlots& slots,
+               const DeviceRows& rows, const float* x, float* y);
   kernels::cuda::QuantizeRows quantised(const DeviceSite& site, int64_t width,
                                         const DeviceRows& rows) const;
 
@@ -100,11 +121,14 @@ class DeviceBlocks {
   DeviceArray<uint8_t> attention_scratch_;
   DeviceArray<float> router_logits_;
   DeviceArray<int32_t> ids_;
-  DeviceArray<float> weights_;
-  DeviceArray<int32_t> dense_ids_;  // 0: the one expert of a dense layer
-  DeviceArray<float> dense_weights_;
+  DeviceArray<float> weights_, shared_weights_;
   DeviceArray<int32_t> expert_offsets_, sorted_rows_, sorted_tokens_;
   DeviceArray<kernels::cuda::ImageRow> image_rows_, sorted_image_rows_;
+  // The same of one expert that every row takes.
+  bool has_every_row_ = false;
+  DeviceArray<int32_t> zeros_, every_offsets_, every_rows_;
+  DeviceArray<kernels::cuda::ImageRow> every_image_rows_;
+  DeviceArray<float> ones_;
   DeviceArray<Bf16> q1_, q2_;
   DeviceArray<float> gate_up_, parts_;
   DeviceArray<float> logits_x_, logits_;

@@ -47,20 +47,13 @@ int64_t model_bytes(const ParameterLayout& layout, const QuantisedSites& sites) 
   int64_t plain = 0, packed = 0, staged = 0;
   for (const Parameter& p : layout.parameters) plain += p.padded_size() * kBf16Bytes;
   for (int64_t l = 0; l < sites.num_layers(); ++l) {
-    const ParameterLayout::Layer& at = layout.layers[static_cast<size_t>(l)];
-    const WeightFormat format = sites.quantised(l, Site::kFfnIn)
-                                    ? device_format(sites.precision.weights)
-                                    : WeightFormat::kBf16;
-    int64_t experts = 0;
-    for (const std::vector<int64_t>* matrices : {&at.gate_up, &at.down}) {
-      for (const int64_t index : *matrices) {
-        const Parameter& p = layout.at(index);
-        experts += p.padded_size() * kBf16Bytes;
-        packed += kernels::cuda::fragment_bytes(p.rows, p.cols, format);
-      }
+    const std::vector<PackedParameter> of_layer = packed_parameters(layout, sites, l);
+    for (const PackedParameter& matrix : of_layer) {
+      const Parameter& p = layout.at(matrix.index);
+      plain -= p.padded_size() * kBf16Bytes;
+      packed += kernels::cuda::fragment_bytes(p.rows, p.cols, matrix.format);
     }
-    plain -= experts;
-    staged = std::max(staged, experts);
+    staged = std::max(staged, range_of(layout, of_layer).elements * kBf16Bytes);
   }
   return plain + packed + staged;
 }

@@ -30,7 +30,7 @@ class MemoryPlan {
 /// What the device has free now.
 int64_t free_bytes();
 
-/// Bytes that a CudaModel takes: its weights, and the largest layer's experts in BF16, from which
+/// Bytes that a CudaModel takes: its weights, and the largest layer's matrices in BF16, from which
 /// they are quantised.
 int64_t model_bytes(const ParameterLayout& layout, const QuantisedSites& sites);
 

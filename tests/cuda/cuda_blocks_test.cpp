@@ -30,8 +30,11 @@ struct Case {
   ModelConfig config;
   std::string precision = "bf16";
   double ratio = 0.0;
+  QuantizeScope scope = {};
   Precision parsed() const { return parse_precision(precision, {.ratio = ratio}); }
 };
+
+constexpr QuantizeScope kAllLinears{.what = QuantizeScope::What::kLinears};
 
 // Heads of 128 values, four to a key; sums long enough that their order matters.
 ModelConfig wide_config() {
@@ -59,10 +62,12 @@ ModelConfig widest_heads_config() {
   return c;
 }
 
-// Biases and no QK norm.
-ModelConfig biased_config() {
+// A shared expert wider than all that a row chooses.
+ModelConfig wide_shared_config() {
   ModelConfig c = qwen2_moe_config();
-  c.shared_expert_intermediate_size = 0;
+  c.shared_expert_intermediate_size = 352;
+  c.num_experts = 31;
+  c.num_experts_per_tok = 1;
   return c;
 }
 
@@ -81,7 +86,8 @@ Parameters random_parameters(const ModelConfig& config) {
 class Device {
  public:
   Device(const Parameters& parameters, const Side& side)
-      : source_(parameters), model_(stream_.get(), source_, side.model.precision(), {}, 256) {
+      : source_(parameters),
+        model_(stream_.get(), source_, side.model.precision(), side.model.scope(), 256) {
     model_.refresh(side.masks);
     blocks = std::make_unique<CudaBlocks>(stream_.get(), model_);
   }
@@ -126,7 +132,9 @@ class CudaGradient : public ::testing::TestWithParam<Case> {
  protected:
   CudaGradient()
       : parameters(random_parameters(GetParam().config)),
-        side(parameters, {.precision = GetParam().parsed(), .with_transposes = true}),
+        side(
+            parameters,
+            {.precision = GetParam().parsed(), .scope = GetParam().scope, .with_transposes = true}),
         batch(side, random_sequences({33, 1, 70, 2, 17, 16, 64}, 43, 12)) {}
   void SetUp() override {
     QUADS_NEEDS_DEVICE();
@@ -219,16 +227,17 @@ TEST_P(CudaGradient, OfTheEmbeddingHasTheCpusBits) {
 
 /// A trainer on the device.
 struct DeviceTrainer {
-  DeviceTrainer(const Parameters& initial, const Precision& precision, const RacMasks& masks,
-                const Trainer::Options& options = {}, int64_t logits = CudaBlocks::kDefaultLogits)
-      : parameters(HostParameters(initial), stream.get()),
-        model(stream.get(), parameters, precision, {}, 256),
+  DeviceTrainer(const Parameters& initial, const Side& side, const Trainer::Options& options = {},
+                int64_t logits = CudaBlocks::kDefaultLogits)
+      : masks(side.masks),
+        parameters(HostParameters(initial), stream.get()),
+        model(stream.get(), parameters, side.model.precision(), side.model.scope(), 256),
         blocks(stream.get(), model, logits) {
     model.refresh(masks);
     auto optimizer = std::make_unique<CudaOptimizer>(stream.get(), parameters, options.adamw);
     trainer = std::make_unique<Trainer>(
         blocks, std::move(optimizer), SequenceBatch(initial.config()),
-        [this, masks] { model.refresh(masks); }, options);
+        [this] { model.refresh(masks); }, options);
   }
   std::vector<float> gradients() {
     std::vector<float> values(static_cast<size_t>(parameters.layout().total));
@@ -238,6 +247,7 @@ struct DeviceTrainer {
                               "gradients");
     return values;
   }
+  RacMasks masks;
   cuda::Stream stream;
   DeviceParameters parameters;
   CudaModel model;
@@ -248,7 +258,7 @@ struct DeviceTrainer {
 std::vector<float> gradients_of(const Parameters& parameters, const Side& side,
                                 const std::vector<std::vector<int32_t>>& tokens,
                                 int64_t max_tokens) {
-  DeviceTrainer device(parameters, side.model.precision(), side.masks, {.max_tokens = max_tokens});
+  DeviceTrainer device(parameters, side, {.max_tokens = max_tokens});
   device.trainer->accumulate(whole(tokens), [](const MicroBatch&, std::span<float> dlogp) {
     for (size_t i = 0; i < dlogp.size(); ++i) dlogp[i] = 0.1F * static_cast<float>(i % 7) - 0.2F;
   });
@@ -268,10 +278,36 @@ INSTANTIATE_TEST_SUITE_P(
                       Case{"fp8", moe_config(), "fp8"}, Case{"nvfp4", moe_config(), "nvfp4"},
                       Case{"rac50", moe_config(), "nvfp4-rac", 0.5},
                       Case{"rac100", moe_config(), "nvfp4-rac", 1.0}, Case{"dense", dense_config()},
-                      Case{"biased", biased_config()}, Case{"whole_norm", whole_norm_config()},
+                      Case{"shared", qwen2_moe_config()},
+                      Case{"shared_wide", wide_shared_config(), "nvfp4-rac", 0.5},
+                      Case{"whole_norm", whole_norm_config()},
                       Case{"mixtral", mixtral_config(), "nvfp4"}, Case{"wide", wide_config()},
                       Case{"wide_rac100", wide_config(), "nvfp4-rac", 1.0},
                       Case{"widest_heads", widest_heads_config()}),
+    [](const auto& info) { return info.param.name; });
+
+INSTANTIATE_TEST_SUITE_P(
+    Linears, CudaGradient,
+    ::testing::Values(Case{"w4a16", moe_config(), "w4a16", 0.0, kAllLinears},
+                      Case{"w16a4", moe_config(), "w16a4", 0.0, kAllLinears},
+                      Case{"fp8", moe_config(), "fp8", 0.0, kAllLinears},
+                      Case{"nvfp4", moe_config(), "nvfp4", 0.0, kAllLinears},
+                      Case{"rac50", moe_config(), "nvfp4-rac", 0.5, kAllLinears},
+                      Case{"rac100", moe_config(), "nvfp4-rac", 1.0, kAllLinears},
+                      Case{"dense", dense_config(), "nvfp4-rac", 0.5, kAllLinears},
+                      Case{"shared_fp8", qwen2_moe_config(), "fp8", 0.0, kAllLinears},
+                      Case{"shared_rac50", qwen2_moe_config(), "nvfp4-rac", 0.5, kAllLinears},
+                      Case{"shared_wide_rac100", wide_shared_config(), "nvfp4-rac", 1.0,
+                           kAllLinears},
+                      Case{"whole_norm", whole_norm_config(), "nvfp4", 0.0, kAllLinears},
+                      Case{"wide_rac50", wide_config(), "nvfp4-rac", 0.5, kAllLinears},
+                      Case{"dense_layer_only",
+                           moe_config(),
+                           "nvfp4-rac",
+                           0.5,
+                           {.what = QuantizeScope::What::kLinears,
+                            .high_precision_first_layers = 1,
+                            .high_precision_last_layers = 1}}),
     [](const auto& info) { return info.param.name; });
 
 // What makes the gap zero: scores and the trainer's forward are the same kernels.
@@ -283,13 +319,24 @@ INSTANTIATE_TEST_SUITE_P(Precisions, CudaTrainer,
                                            Case{"nvfp4", moe_config(), "nvfp4"},
                                            Case{"rac100", moe_config(), "nvfp4-rac", 1.0}),
                          [](const auto& info) { return info.param.name; });
+INSTANTIATE_TEST_SUITE_P(
+    Sites, CudaTrainer,
+    ::testing::Values(
+        Case{"shared", qwen2_moe_config()},
+        Case{"shared_rac50", qwen2_moe_config(), "nvfp4-rac", 0.5},
+        Case{"linears_fp8", moe_config(), "fp8", 0.0, kAllLinears},
+        Case{"linears_nvfp4", moe_config(), "nvfp4", 0.0, kAllLinears},
+        Case{"linears_shared_rac100", qwen2_moe_config(), "nvfp4-rac", 1.0, kAllLinears},
+        Case{"not_the_first", moe_config(), "nvfp4-rac", 0.5, {.high_precision_first_layers = 1}}),
+    [](const auto& info) { return info.param.name; });
 
 TEST_P(CudaTrainer, LogProbsAreTheRolloutsBitsHoweverPacked) {
   QUADS_NEEDS_DEVICE();
   const Parameters parameters = random_parameters(GetParam().config);
-  const Side side(parameters, {.precision = GetParam().parsed()});
+  const Side side(parameters, {.precision = GetParam().parsed(), .scope = GetParam().scope});
   const HostParameters source(parameters);
-  CudaBackend backend(source, {.precision = GetParam().parsed(), .max_context = 128});
+  CudaBackend backend(
+      source, {.precision = GetParam().parsed(), .scope = GetParam().scope, .max_context = 128});
   backend.refresh(side.masks);
   Engine engine(backend, {.max_context = 128});
   GenerateOptions options = make_options();
@@ -311,8 +358,7 @@ TEST_P(CudaTrainer, LogProbsAreTheRolloutsBitsHoweverPacked) {
     replayed.back().routing = samples[i].routing;
   }
   for (const int64_t max_tokens : {1, 50, 4096}) {
-    DeviceTrainer device(parameters, GetParam().parsed(), side.masks,
-                         {.temperature = 0.8F, .max_tokens = max_tokens});
+    DeviceTrainer device(parameters, side, {.temperature = 0.8F, .max_tokens = max_tokens});
     std::vector<float> entropies;
     EXPECT_EQ(bits(device.trainer->logprobs(sequences, &entropies)), bits(expected)) << max_tokens;
     EXPECT_EQ(entropies.size(), expected.size());
@@ -323,11 +369,11 @@ TEST_P(CudaTrainer, LogProbsAreTheRolloutsBitsHoweverPacked) {
 TEST_P(CudaTrainer, MicroBatchesChangeTheOrderOfSummationOnly) {
   QUADS_NEEDS_DEVICE();
   const Parameters parameters = random_parameters(GetParam().config);
-  const Side side(parameters, {.precision = GetParam().parsed()});
+  const Side side(parameters, {.precision = GetParam().parsed(), .scope = GetParam().scope});
   const auto tokens = random_sequences({15, 8, 64, 29}, 43, 4);
   // The loss's weights do not depend on the packing.
   const auto run = [&](int64_t max_tokens) {
-    DeviceTrainer device(parameters, GetParam().parsed(), side.masks, {.max_tokens = max_tokens});
+    DeviceTrainer device(parameters, side, {.max_tokens = max_tokens});
     device.trainer->accumulate(whole(tokens), [](const MicroBatch&, std::span<float> dlogp) {
       std::ranges::fill(dlogp, -0.1F);
     });
@@ -340,10 +386,10 @@ TEST_P(CudaTrainer, MicroBatchesChangeTheOrderOfSummationOnly) {
 TEST_P(CudaTrainer, LogitsInPiecesGiveTheSame) {
   QUADS_NEEDS_DEVICE();
   const Parameters parameters = random_parameters(GetParam().config);
-  const Side side(parameters, {.precision = GetParam().parsed()});
+  const Side side(parameters, {.precision = GetParam().parsed(), .scope = GetParam().scope});
   const auto tokens = random_sequences({15, 8, 64, 29}, 43, 4);
   const auto run = [&](int64_t logits, std::vector<float>* logprobs) {
-    DeviceTrainer device(parameters, GetParam().parsed(), side.masks, {}, logits);
+    DeviceTrainer device(parameters, side, {}, logits);
     device.trainer->accumulate(whole(tokens), [&](const MicroBatch& micro, std::span<float> dlogp) {
       logprobs->assign(micro.logprobs.begin(), micro.logprobs.end());
       std::ranges::fill(dlogp, -0.1F);
@@ -367,8 +413,9 @@ TEST_P(CudaTrainer, LearnsAsTheCpuDoes) {
   config.initializer_range = 0.05;
   Parameters parameters(config);
   parameters.initialise(1);
-  Side side(parameters, {.precision = GetParam().parsed(), .with_transposes = true});
-  DeviceTrainer device(parameters, GetParam().parsed(), side.masks);
+  Side side(parameters,
+            {.precision = GetParam().parsed(), .scope = GetParam().scope, .with_transposes = true});
+  DeviceTrainer device(parameters, side);
   Trainer cpu(side.runtime.context(), parameters, side.model, side.blocks, [&] { side.refresh(); },
               {});
   const std::vector<double> of_device = learn_pattern(*device.trainer, 25);

@@ -40,11 +40,25 @@ void write_shards(const Parameters& parameters, const std::filesystem::path& dir
   write_model_tensors(directory, views, shard);
 }
 
+// The same with a shared expert of another width, and biases.
+ModelConfig shared_config() {
+  ModelConfig c = device_config();
+  c.architecture = Architecture::kQwen2Moe;
+  c.qkv_bias = true;
+  c.norm_topk_prob = false;
+  c.shared_expert_intermediate_size = 96;
+  return c;
+}
+
 struct Case {
   std::string name;
   std::string precision;
-  Rac rac;
+  Rac rac = {};
+  QuantizeScope scope = {};
+  ModelConfig config = device_config();
 };
+
+constexpr QuantizeScope kAllLinears{.what = QuantizeScope::What::kLinears};
 
 struct Bounds {
   int64_t max_running = 64;
@@ -63,8 +77,8 @@ struct Outcome {
 class CudaEngine : public ::testing::TestWithParam<Case> {
  protected:
   CudaEngine()
-      : host(parse_precision(GetParam().precision, GetParam().rac), {}, 1, kernels::best_isa(),
-             device_config()) {}
+      : host(parse_precision(GetParam().precision, GetParam().rac), GetParam().scope, 1,
+             kernels::best_isa(), GetParam().config) {}
 
   std::unique_ptr<CudaBackend> make_backend(const Bounds& bounds = {}) {
     return make_backend(source, bounds);
@@ -72,6 +86,7 @@ class CudaEngine : public ::testing::TestWithParam<Case> {
   std::unique_ptr<CudaBackend> make_backend(const ParameterSource& values, const Bounds& bounds) {
     auto backend = std::make_unique<CudaBackend>(
         values, CudaBackend::Options{.precision = host.model.precision(),
+                                     .scope = host.model.scope(),
                                      .max_running = bounds.max_running,
                                      .max_context = 64,
                                      .prefill_chunk = bounds.prefill_chunk,
@@ -231,7 +246,7 @@ TEST_P(CudaEngine, LogprobsAreTheCpusButForTheOrderOfSums) {
 
 TEST_P(CudaEngine, ResidualSumsAreNearTheCpus) {
   QUADS_NEEDS_DEVICE();
-  if (!host.model.sites().has_residuals(0, Site::kFfnIn)) GTEST_SKIP() << "no residuals";
+  if (host.model.precision().activations != Format::kNvfp4) GTEST_SKIP() << "no residuals";
   const Bounds bounds;
   const std::unique_ptr<CudaBackend> backend = make_backend(bounds);
   GenerateOptions options = make_options();
@@ -249,11 +264,37 @@ TEST_P(CudaEngine, ResidualSumsAreNearTheCpus) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Precisions, CudaEngine,
-                         ::testing::Values(Case{"bf16", "bf16", {}}, Case{"fp8", "fp8", {}},
-                                           Case{"w4a16", "w4a16", {}}, Case{"nvfp4", "nvfp4", {}},
+                         ::testing::Values(Case{"bf16", "bf16"}, Case{"fp8", "fp8"},
+                                           Case{"w4a16", "w4a16"}, Case{"nvfp4", "nvfp4"},
                                            Case{"rac50", "nvfp4-rac", {.ratio = 0.5}},
                                            Case{"rac100", "nvfp4-rac", {.ratio = 1.0}}),
                          [](const auto& info) { return info.param.name; });
+
+INSTANTIATE_TEST_SUITE_P(
+    Linears, CudaEngine,
+    ::testing::Values(
+        Case{"fp8", "fp8", {}, kAllLinears}, Case{"w4a16", "w4a16", {}, kAllLinears},
+        Case{"w16a4", "w16a4", {}, kAllLinears}, Case{"nvfp4", "nvfp4", {}, kAllLinears},
+        Case{"rac50", "nvfp4-rac", {.ratio = 0.5}, kAllLinears},
+        Case{"rac100", "nvfp4-rac", {.ratio = 1.0}, kAllLinears},
+        Case{"shared_rac50", "nvfp4-rac", {.ratio = 0.5}, kAllLinears, shared_config()},
+        Case{"dense_layer_only",
+             "nvfp4-rac",
+             {.ratio = 0.5},
+             {.what = QuantizeScope::What::kLinears,
+              .high_precision_first_layers = 1,
+              .high_precision_last_layers = 1}}),
+    [](const auto& info) { return info.param.name; });
+
+INSTANTIATE_TEST_SUITE_P(
+    Experts, CudaEngine,
+    ::testing::Values(
+        Case{"shared_bf16", "bf16", {}, {}, shared_config()},
+        Case{"shared_fp8", "fp8", {}, {}, shared_config()},
+        Case{"shared_rac50", "nvfp4-rac", {.ratio = 0.5}, {}, shared_config()},
+        Case{"not_the_first", "nvfp4-rac", {.ratio = 0.5}, {.high_precision_first_layers = 1}},
+        Case{"not_the_last", "nvfp4", {}, {.high_precision_last_layers = 1}}),
+    [](const auto& info) { return info.param.name; });
 
 TEST(CudaBackend, AWeightThatIsNotFiniteIsNamed) {
   QUADS_NEEDS_DEVICE();
@@ -345,6 +386,30 @@ TEST(FileParameters, TheHostHoldsNoMoreThanAShardOfThem) {
       << shards.count << " shards of up to " << shards.largest;
 }
 
+TEST(CudaBackend, AProjectionOrASharedExpertThatIsNotFiniteIsNamed) {
+  QUADS_NEEDS_DEVICE();
+  TestModel host({Format::kNvfp4, Format::kNvfp4, {}}, kAllLinears, 1, kernels::best_isa(),
+                 shared_config());
+  const HostParameters source(host.parameters);
+  CudaBackend backend(
+      source,
+      {.precision = host.model.precision(), .scope = host.model.scope(), .max_context = 64});
+  const ParameterLayout& layout = host.parameters.layout();
+  const auto expect_named = [&](int64_t parameter, const char* name) {
+    const Parameter& p = layout.at(parameter);
+    Bf16& value = host.parameters.values()[p.offset + 3 * p.cols + 7];
+    const Bf16 before = value;
+    value = Bf16{0x7F80};
+    EXPECT_MENTIONS(error_of([&] { backend.refresh({}); }),
+                    std::string(name) + ", row 3, column 7 is not finite");
+    value = before;
+  };
+  expect_named(layout.layers[1].qkv, "model.layers.1.self_attn.q_proj.weight");
+  expect_named(layout.layers[1].o, "model.layers.1.self_attn.o_proj.weight");
+  expect_named(layout.layers[2].down.back(), "model.layers.2.mlp.shared_expert.down_proj.weight");
+  backend.refresh({});
+}
+
 TEST(CudaBackend, WhatAGpuDoesNotComputeIsNamed) {
   QUADS_NEEDS_DEVICE();
   ModelConfig config = device_config();
@@ -353,6 +418,19 @@ TEST(CudaBackend, WhatAGpuDoesNotComputeIsNamed) {
   const Parameters parameters(config);
   const HostParameters source(parameters);
   EXPECT_MENTIONS(error_of([&] { CudaBackend(source, {.max_context = 64}); }), "hidden_size 96");
+
+  config = device_config();
+  config.num_key_value_heads = 1;
+  config.head_dim = 48;  // q, k and v together have 288 rows
+  const Parameters odd(config);
+  const HostParameters odd_source(odd);
+  const CudaBackend plain(odd_source, {.max_context = 64});
+  EXPECT_MENTIONS(error_of([&] {
+                    CudaBackend(odd_source, {.precision = {Format::kNvfp4, Format::kNvfp4, {}},
+                                             .scope = kAllLinears,
+                                             .max_context = 64});
+                  }),
+                  "model.layers.0.self_attn.qkv_proj is [288, 128]");
 }
 
 }  // namespace

@@ -41,7 +41,8 @@ void sum_choices(const CudaContext& context, const SumChoices& args) {
 
 void route_backward(const CudaContext& context, const RouteBackward& args) {
   check(args.rows, args.experts, 1, args.top_k, "routing's backward");
-  require(args.experts <= kMaxExperts && args.ldl >= args.experts && args.ldd >= args.experts,
+  const int64_t logits = args.experts + (args.shared_weights == nullptr ? 0 : 1);
+  require(args.experts <= kMaxExperts && args.ldl >= logits && args.ldd >= logits,
           "routing's backward of {} experts in rows of {} and {}", args.experts, args.ldl,
           args.ldd);
   if (args.rows > 0) launch_route_backward(context, args);

@@ -183,7 +183,14 @@ __global__ void __launch_bounds__(kRouteWarps * 32)
     const int expert = j * 32 + lane;
     if (expert < args.experts) out[expert] = static_cast<uint16_t>(round_bf16(dz[j]));
   }
-  for (int64_t i = args.experts + lane; i < args.ldd; i += 32) out[i] = 0;
+  for (int64_t i = args.experts + lane; i < args.ldd; i += 32) {
+    float gate = 0.0F;
+    if (i == args.experts && args.shared_weights != nullptr) {
+      const float weight = args.shared_weights[row];
+      gate = args.shared_dweights[row] * weight * (1.0F - weight);
+    }
+    out[i] = static_cast<uint16_t>(round_bf16(gate));
+  }
 }
 
 }  // namespace

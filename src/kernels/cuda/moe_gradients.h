@@ -71,7 +71,8 @@ struct SumChoices {
 /// Launches one kernel. Error on sizes out of range.
 void sum_choices(const CudaContext& context, const SumChoices& args);
 
-/// The gradient of router logits against that of the weights, rounded; zeros beyond the experts.
+/// The gradient of router logits against that of the weights, rounded; zeros beyond the experts,
+/// and beyond the shared expert's gate, which follows them.
 struct RouteBackward {
   const float* logits = nullptr;  // [rows, experts], rows ldl apart
   int64_t ldl = 0;
@@ -81,6 +82,9 @@ struct RouteBackward {
   bool normalise = false;
   const int32_t* ids = nullptr;     // [rows, top_k]
   const float* dweights = nullptr;  // [rows, top_k]
+  // [rows] the shared expert's (route.h), and their gradient; null: none.
+  const float* shared_weights = nullptr;
+  const float* shared_dweights = nullptr;
   int64_t ldd = 0;
   Bf16* dlogits = nullptr;  // [rows, ldd]
 };

@@ -34,4 +34,11 @@ void combine_rows(const CudaContext& context, const CombineRows& args) {
   if (args.rows > 0) launch_combine_rows(context, args);
 }
 
+void add_bias(const CudaContext& context, const AddBias& args) {
+  require(args.d >= 4 && args.d % 4 == 0, "adding a bias of {} values: a multiple of 4", args.d);
+  require(args.rows >= 0 && args.rows <= kMaxRows, "adding a bias to {} rows; 0..{}", args.rows,
+          kMaxRows);
+  if (args.rows > 0) launch_add_bias(context, args);
+}
+
 }  // namespace quads::kernels::cuda

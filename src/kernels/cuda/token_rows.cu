@@ -95,6 +95,23 @@ __global__ void __launch_bounds__(kThreads) combine(const __grid_constant__ Comb
   }
 }
 
+__global__ void __launch_bounds__(kThreads) bias(const __grid_constant__ AddBias args) {
+  const int64_t row = blockIdx.x;
+  wait_for_previous_kernel();
+  let_next_kernel_start();
+  const auto* from = reinterpret_cast<const uint2*>(args.bias);
+  auto* y = reinterpret_cast<float4*>(args.y + row * args.d);
+  for (int64_t i = threadIdx.x; i < args.d / 4; i += kThreads) {
+    const uint2 pairs = from[i];
+    float4 sum = y[i];
+    sum.x += __uint_as_float(pairs.x << 16);
+    sum.y += __uint_as_float(pairs.x & 0xFFFF0000U);
+    sum.z += __uint_as_float(pairs.y << 16);
+    sum.w += __uint_as_float(pairs.y & 0xFFFF0000U);
+    y[i] = sum;
+  }
+}
+
 }  // namespace
 
 void launch_embed_rows(const CudaContext& context, const EmbedRows& args) {

@@ -1,5 +1,5 @@
-// What is done to tokens' rows between the products: embedding, norm, the experts' combination. The
-// bits are those of the CPU's row kernels.
+// What is done to tokens' rows between the products: embedding, norm, bias, the experts'
+// combination. The bits are those of the CPU's row kernels.
 #pragma once
 
 #include <cstdint>
@@ -53,5 +53,16 @@ struct CombineRows {
 
 /// Launches one kernel. Error on sizes out of range.
 void combine_rows(const CudaContext& context, const CombineRows& args);
+
+/// Device pointers, 16-byte aligned. y[r] += bias.
+struct AddBias {
+  float* y = nullptr;  // [rows, d]
+  int64_t rows = 0;
+  int64_t d = 0;               // a multiple of 4
+  const Bf16* bias = nullptr;  // [d]
+};
+
+/// Launches one kernel. Error on sizes out of range.
+void add_bias(const CudaContext& context, const AddBias& args);
 
 }  // namespace quads::kernels::cuda

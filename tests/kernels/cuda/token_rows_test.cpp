@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <climits>
 #include <cmath>
 #include <cstring>
@@ -280,6 +281,25 @@ TEST(TokenRows, TheNormIsTheCpusBitForBit) {
       EXPECT_EQ(differing_bytes(h.download(), expected), 0) << "d " << d << ", scale " << scale;
     }
   }
+}
+
+TEST(TokenRows, ABiasIsAddedInFp32) {
+  QUADS_NEEDS_DEVICE();
+  constexpr int64_t kRows = 19;
+  for (const int64_t d : {4, 72, 5120}) {
+    std::vector<float> y = bell(kRows * d, 1);
+    const std::vector<float> values = bell(d, 2);
+    std::vector<Bf16> bias(values.size());
+    std::ranges::transform(values, bias.begin(), [](float v) { return to_bf16(v); });
+    DeviceArray<float> device_y(y);
+    DeviceArray<Bf16> device_bias(bias);
+    add_bias(make_context(nullptr),
+             {.y = device_y.data(), .rows = kRows, .d = d, .bias = device_bias.data()});
+    finish("bias");
+    for (size_t i = 0; i < y.size(); ++i) y[i] += to_float(bias[i % static_cast<size_t>(d)]);
+    EXPECT_EQ(different(device_y.download(), y), 0) << "d " << d;
+  }
+  EXPECT_THROW(add_bias(make_context(nullptr), {.rows = 1, .d = 6}), Error);
 }
 
 TEST(TokenRows, TheCombinationIsTheCpusBitForBit) {
