@@ -47,7 +47,8 @@ struct CudaBackend::Draws {
 CudaBackend::CudaBackend(const ParameterSource& source, const Options& options)
     : options_(options),
       context_(k::make_context(stream_.get())),
-      model_(stream_.get(), source, options.precision, options.scope, options.max_context),
+      model_(stream_.get(), source, options.precision, options.scope, options.max_context,
+             options.stored),
       max_rows_(std::max(options.max_running + options.prefill_chunk, options.max_context)),
       max_pages_(KvCache::pages_for(options.max_context)),
       blocks_(model_, max_rows_, std::min(max_rows_, kLogitsRows), options.max_context),

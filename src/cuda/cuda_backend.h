@@ -25,6 +25,7 @@ class CudaBackend : public RolloutBackend {
     /// and decode steps are captured. The results are the same bits.
     bool overlap = false;
     bool graphs = true;
+    const StoredWeights* stored = nullptr;  // as PackedModel::Options
   };
 
   /// On the current device; `source` must outlive the backend. Error as CudaModel's, and with a

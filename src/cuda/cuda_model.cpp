@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "cuda/memory_plan.h"
+#include "kernels/cuda/fragment_weights.h"
 #include "kernels/cuda/grouped_gemm.h"
 #include "kernels/cuda/kv_pages.h"
 #include "kernels/cuda/quantize_rows.h"
@@ -67,12 +68,13 @@ ParameterRange range_of(const ParameterLayout& layout,
 }
 
 CudaModel::CudaModel(cudaStream_t stream, const ParameterSource& source, const Precision& precision,
-                     const QuantizeScope& scope, int64_t max_positions)
+                     const QuantizeScope& scope, int64_t max_positions, const StoredWeights* stored)
     : context_(kernels::cuda::make_context(stream)),
       source_(source),
       layout_(source.layout()),
       sites_{source.config(), precision, scope},
       max_positions_(max_positions),
+      stored_(stored),
       plain_offset_(layout_.parameters.size(), -1) {
   require_supported();
   MemoryPlan plan;
@@ -111,8 +113,10 @@ CudaModel::CudaModel(cudaStream_t stream, const ParameterSource& source, const P
 
   layers_.resize(static_cast<size_t>(c.num_hidden_layers));
   for (int64_t l = 0; l < c.num_hidden_layers; ++l) add_layer(l);
+  if (stored_ != nullptr) check_stored();
   staging_ = DeviceArray<Bf16>(staged);
   amax_bits_ = DeviceArray<uint32_t>(std::ssize(plain_parameters_) + matrices);
+  amax_bits_.clear(stream);  // stays 0 for stored matrices
 
   kernels::RopeTable rope = make_rope_table(c.rope, c.head_dim);
   const int64_t angles = max_positions * c.head_dim / 2;
@@ -290,6 +294,43 @@ void CudaModel::quantise(const Packing& packing, uint32_t* amax_bits) {
                  .amax_bits = amax_bits});
 }
 
+void CudaModel::check_stored() const {
+  std::vector<bool> quantised(layout_.parameters.size());
+  for (const LayerPacking& layer : packings_) {
+    for (const Packing& packing : layer.packings) {
+      for (const int64_t index : packing.parameters) {
+        quantised[static_cast<size_t>(index)] = packing.to->format == WeightFormat::kNvfp4;
+      }
+    }
+  }
+  require_stored(*stored_, layout_, sites_.precision, quantised);
+}
+
+// The host packs, a matrix at a time: who uses weights as they are stored has no syncs.
+void CudaModel::copy_stored(const Packing& packing) {
+  const DeviceExperts& to = *packing.to;
+  const auto bytes = static_cast<size_t>(kernels::cuda::fragment_bytes(to.n, to.k, to.format));
+  const auto copy = [&](void* to_memory, const void* from, size_t size, cudaMemcpyKind kind) {
+    check_cuda(cudaMemcpyAsync(to_memory, from, size, kind, context_.stream),
+               "copying stored weights");
+    check_cuda(cudaStreamSynchronize(context_.stream), "copying stored weights");
+  };
+  std::vector<int32_t> positions;
+  if (packing.input->block_position != nullptr) {
+    positions.resize(static_cast<size_t>(to.k / 16));
+    copy(positions.data(), packing.input->block_position, positions.size() * sizeof(int32_t),
+         cudaMemcpyDeviceToHost);
+  }
+  std::vector<uint8_t> fragments(bytes);
+  for (size_t i = 0; i < packing.parameters.size(); ++i) {
+    const StoredMatrix& matrix = stored_->at(packing.parameters[i]);
+    kernels::cuda::pack_fragments(
+        {to.n, to.k, matrix.global_scale, matrix.codes, matrix.block_scales}, positions, fragments);
+    copy(to.fragments.data() + i * bytes, fragments.data(), bytes, cudaMemcpyHostToDevice);
+    copy(to.global_scales.data() + i, &matrix.global_scale, sizeof(float), cudaMemcpyHostToDevice);
+  }
+}
+
 void CudaModel::refresh(const RacMasks& masks) {
   update_masks(masks);
   uint32_t* amax = amax_bits_.data();
@@ -302,7 +343,11 @@ void CudaModel::refresh(const RacMasks& masks) {
   for (const LayerPacking& layer : packings_) {
     source_.copy(layer.range.offset, layer.range.elements, staging_.data(), context_.stream);
     for (const Packing& packing : layer.packings) {
-      quantise(packing, amax);
+      if (stored_ != nullptr && packing.to->format == WeightFormat::kNvfp4) {
+        copy_stored(packing);
+      } else {
+        quantise(packing, amax);
+      }
       amax += packing.to->matrices;
     }
   }

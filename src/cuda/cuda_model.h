@@ -10,6 +10,7 @@
 #include "kernels/cuda/weight_format.h"
 #include "kernels/rope.h"
 #include "model/sites.h"
+#include "model/stored_weights.h"
 
 namespace quads::cuda {
 
@@ -84,10 +85,11 @@ ParameterRange range_of(const ParameterLayout& layout,
 class CudaModel {
  public:
   /// `source` must outlive the model. Allocates every buffer; addresses never change afterwards.
-  /// Error, naming it, on sizes that the kernels do not take, and where the memory does not
-  /// suffice.
+  /// `stored` as PackedModel::Options has it. Error, naming it, on sizes that the kernels do not
+  /// take, and where the memory does not suffice.
   CudaModel(cudaStream_t stream, const ParameterSource& source, const Precision& precision,
-            const QuantizeScope& scope, int64_t max_positions);
+            const QuantizeScope& scope, int64_t max_positions,
+            const StoredWeights* stored = nullptr);
 
   /// As PackedModel::refresh; returns when the weights are in place.
   void refresh(const RacMasks& masks);
@@ -139,6 +141,8 @@ class CudaModel {
   void update_masks(const RacMasks& masks);
   void update_site(int64_t layer, Site site, const RacMasks& masks, DeviceSite& device);
   void quantise(const Packing& packing, uint32_t* amax_bits);
+  void check_stored() const;
+  void copy_stored(const Packing& packing);
   void require_finite(const std::vector<uint32_t>& amax_bits) const;
 
   CudaContext context_;
@@ -146,6 +150,7 @@ class CudaModel {
   const ParameterLayout& layout_;
   QuantisedSites sites_;
   int64_t max_positions_;
+  const StoredWeights* stored_;
   std::vector<int64_t> plain_parameters_;  // that stay as they are
   std::vector<int64_t> plain_offset_;      // of every parameter in plain_; -1: not there
   DeviceArray<Bf16> plain_;

@@ -12,12 +12,12 @@ constexpr int64_t kReserve = int64_t{1} << 30;
 
 cuda::CudaBackend::Options backend_options(const GeneratorOptions& options) {
   cuda::require_device();
-  require(options.stored == nullptr, "--weights-as-stored: not on a GPU; use --device cpu");
   return {.precision = options.precision,
           .scope = options.scope,
           .max_running = options.max_running,
           .max_context = options.max_context,
-          .prefill_chunk = options.prefill_chunk};
+          .prefill_chunk = options.prefill_chunk,
+          .stored = options.stored};
 }
 
 }  // namespace

@@ -109,37 +109,16 @@ PackedModel::PackedModel(const Parameters& parameters, const Options& options)
   head_.norm = parameters.of(layout.final_norm);
   add_matrix(-1, -1, layout.head, &head_.weight, &head_transposed_,
              share ? &share->head_.weight : nullptr);
-  if (options.stored) require_stored();
+  if (options.stored) check_stored();
 }
 
-void PackedModel::require_stored() const {
-  require(
-      sites_.precision.weights == Format::kNvfp4,
-      "precision {} does not multiply with NVFP4 weights, so the checkpoint's cannot be used as "
-      "stored",
-      precision_name(sites_.precision));
-  size_t used = 0;
+void PackedModel::check_stored() const {
+  std::vector<bool> quantised(parameters_.layout().parameters.size());
   for (const Packing& packing : packings_) {
-    const std::string& name = parameters_.layout().at(packing.parameter).name;
-    const bool quantised = packing.matrix->format == WeightFormat::kNvfp4;
-    const bool found = options_.stored->contains(packing.parameter);
-    require(found || !quantised,
-            "{} is to be multiplied as NVFP4, but the checkpoint stores it unquantised", name);
-    require(quantised || !found,
-            "the checkpoint stores {} as NVFP4, but it is not among the weights to be quantised "
-            "here",
-            name);
-    if (!found) continue;
-    ++used;
-    const StoredMatrix& stored = options_.stored->at(packing.parameter);
-    const PackedMatrix& m = *packing.matrix;
-    require(std::ssize(stored.codes) == m.n * m.k / 2 &&
-                std::ssize(stored.block_scales) == m.n * m.k / 16,
-            "{}: {} bytes of codes and {} scales are stored for [{}, {}]", name,
-            stored.codes.size(), stored.block_scales.size(), m.n, m.k);
+    quantised[static_cast<size_t>(packing.parameter)] =
+        packing.matrix->format == WeightFormat::kNvfp4;
   }
-  require(used == options_.stored->size(), "{} stored weights are of no matrix of the model",
-          options_.stored->size() - used);
+  require_stored(*options_.stored, parameters_.layout(), sites_.precision, quantised);
 }
 
 const StoredMatrix* PackedModel::stored(const Packing& packing) const {

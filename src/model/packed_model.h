@@ -98,7 +98,7 @@ class PackedModel {
   void add_matrix(int64_t layer, int site, int64_t parameter, kernels::PackedMatrix* matrix,
                   kernels::PackedMatrix* transposed, const kernels::PackedMatrix* shared);
   kernels::QuantizeSpec make_spec(int64_t layer, Site site) const;
-  void require_stored() const;
+  void check_stored() const;
   /// The checkpoint's own weights for this matrix; null: they are made from the parameters.
   const StoredMatrix* stored(const Packing& packing) const;
   void update_masks(const RacMasks& masks);

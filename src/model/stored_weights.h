@@ -5,6 +5,9 @@
 #include <unordered_map>
 #include <vector>
 
+#include "model/parameters.h"
+#include "model/precision.h"
+
 namespace quads {
 
 /// A parameter [rows, cols]: value = e2m1 * e4m3 * global_scale, where the global scale is any
@@ -17,5 +20,10 @@ struct StoredMatrix {
 
 /// By index into ParameterLayout::parameters.
 using StoredWeights = std::unordered_map<int64_t, StoredMatrix>;
+
+/// Error, naming the tensor, unless `precision` multiplies with NVFP4 weights and exactly the
+/// parameters that it quantises, those of `quantised` [parameters], are stored, in their sizes.
+void require_stored(const StoredWeights& stored, const ParameterLayout& layout,
+                    const Precision& precision, const std::vector<bool>& quantised);
 
 }  // namespace quads
