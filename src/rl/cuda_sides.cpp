@@ -1,9 +1,12 @@
 // Both sides on a GPU: masters, moments and gradients beside the weights of both sides.
+#include <fmt/format.h>
+
 #include "cuda/cuda_backend.h"
 #include "cuda/cuda_blocks.h"
 #include "cuda/cuda_optimizer.h"
 #include "cuda/device.h"
 #include "cuda/memory_plan.h"
+#include "kernels/cuda/route.h"
 #include "rl/sides.h"
 
 namespace quads {
@@ -16,7 +19,7 @@ using cuda::CudaOptimizer;
 using cuda::DeviceParameters;
 using cuda::HostParameters;
 
-// What the sides take, but for scratch, which depends on the batches.
+// What the sides take, but for the rollout's scratch.
 void add_trainer(cuda::MemoryPlan& plan, const Parameters& policy,
                  const TrainerSideOptions& options) {
   const ParameterLayout& layout = policy.layout();
@@ -24,6 +27,13 @@ void add_trainer(cuda::MemoryPlan& plan, const Parameters& policy,
   plan.add("masters, moments and gradients (FP32)", layout.total * 4 * 4);
   plan.add("the trainer's weights",
            cuda::model_bytes(layout, {policy.config(), options.precision, options.scope}));
+  const Trainer::Options& training = options.training;
+  const int64_t rows = std::min(training.max_tokens, kernels::cuda::kMaxSlots);
+  const int64_t vocab = policy.config().vocab_size;
+  const int64_t logits = std::min(rows * vocab, std::max(CudaBlocks::kDefaultLogits, vocab));
+  plan.add(fmt::format("micro-batches of {} rows", rows),
+           rows * micro_batch_row_bytes(policy.config(), training.checkpoint_activations) +
+               logits * static_cast<int64_t>(sizeof(float) + sizeof(Bf16)));
 }
 
 cuda::MemoryPlan plan_of(const Parameters& policy, const SidesOptions& options) {

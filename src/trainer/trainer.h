@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "model/cpu_blocks.h"
+#include "trainer/micro_batch.h"
 #include "trainer/optimizer.h"
 #include "trainer/sequence_batch.h"
 
@@ -28,9 +29,9 @@ class Trainer {
  public:
   struct Options {
     AdamwOptions adamw = {};
-    float temperature = 1.0F;             // of the log-probs: the rollout's
-    int64_t max_tokens = 2048;            // rows of a micro-batch
-    bool checkpoint_activations = false;  // keep layers' inputs only, recompute the attention
+    float temperature = 1.0F;              // of the log-probs: the rollout's
+    int64_t max_tokens = kMicroBatchRows;  // rows of a micro-batch
+    bool checkpoint_activations = false;   // keep layers' inputs only, recompute the attention
   };
 
   /// `blocks` computes under the trainer's precision, where `optimizer` has its state; `batch` lays

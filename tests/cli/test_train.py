@@ -3,6 +3,7 @@
 import json
 import os
 import resource
+import shutil
 import signal
 import struct
 import subprocess
@@ -16,6 +17,10 @@ SMALL = {
     "--rollout-batch-size": 2, "--n-samples-per-prompt": 4, "--rollout-max-response-len": 8,
     "--eval-problems": 4, "--num-rollout": 2, "--lr": 1e-3, "--threads": 1,
 }  # fmt: skip
+# Where there is no GPU, what runs on one is not tested, and the report says so.
+ON_DEVICES = pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.skipif(
+    shutil.which("nvidia-smi") is None, reason="NOT TESTED: training on a GPU: there is none"
+))])  # fmt: skip
 REPLAYING = ["bf16", "fp8", "w4a16", "qat-w4a4", "quads-aligned"]
 OTHERS = ["nvfp4", "nvfp4-rac", "qat-w4a16", "quads"]
 KEYS = {
@@ -39,6 +44,25 @@ def young(quads, tmp_path_factory):
     return out
 
 
+@pytest.fixture
+def on(request, quads, tmp_path_factory):
+    """on(device): the options that train there, from a base whose heads a GPU takes."""
+
+    def options(device):
+        if device == "cpu":
+            return []
+        out = tmp_path_factory.mktemp("wide") / "model"
+        quads(
+            "pretrain", "--out", out, *TASK, "--hidden-size", 64, "--num-layers", 2, "--head-dim",
+            32, "--num-attention-heads", 4, "--num-key-value-heads", 2, "--num-experts", 4,
+            "--moe-intermediate-size", 32, "--num-steps", 45, "--batch-size", 32, "--lr", 5e-3,
+            "--lr-warmup-steps", 5, "--threads", 1,
+        )  # fmt: skip
+        return ["--device", device, "--load", out]
+
+    return options
+
+
 @pytest.fixture(scope="session")
 def train(quads, young):
     """train(out, recipe, option...) runs into `out` and returns it."""
@@ -50,9 +74,8 @@ def train(quads, young):
     def arguments(out, recipe, *options):
         defaults = [word for item in SMALL.items() if item[0] not in options for word in item]
         task = [] if "--task" in options else TASK
-        return [
-            "train", "--load", young, "--out", out, "--recipe", recipe, *task, *defaults, *options
-        ]  # fmt: skip
+        load = [] if "--load" in options else ["--load", young]
+        return ["train", *load, "--out", out, "--recipe", recipe, *task, *defaults, *options]
 
     def start(out, recipe, *options):
         command = [quads.program, *map(str, arguments(out, recipe, *options))]
@@ -128,7 +151,7 @@ def one_line(error):
     """The error, after which nothing and before which at most progress is printed."""
     *progress, error, rest = error.split("\n")
     assert error.startswith("quads: ") and not rest, error
-    notices = ("quads ", "training on the built-in task ", "continued with other settings: ")
+    notices = ("quads ", "memory of the device: ", "training on the built-in task ", "continued with other settings: ")
     assert all(line.startswith(notices) for line in progress), progress
     return error
 
@@ -136,9 +159,10 @@ def one_line(error):
 # What is kept between steps.
 
 
+@ON_DEVICES
 @pytest.mark.parametrize("recipe", ["quads", "quads-aligned"])
-def test_a_killed_run_continues_to_the_same_bits(train, tmp_path, recipe):
-    options = ["--rac-ratio", 0.5, "--save-interval", 5]
+def test_a_killed_run_continues_to_the_same_bits(train, on, tmp_path, recipe, device):
+    options = ["--rac-ratio", 0.5, "--save-interval", 5, *on(device)]
     killed = tmp_path / "killed"
     resume, wanted = [], 7
     for _ in range(2):
@@ -158,9 +182,10 @@ def test_a_killed_run_continues_to_the_same_bits(train, tmp_path, recipe):
     assert checkpoints(killed) == checkpoints(whole)  # nothing half-written is left
 
 
-def test_ctrl_c_saves_the_last_step_and_resuming_gives_the_same_bits(train, tmp_path):
-    stopped = tmp_path / "stopped"
-    process = train.start(stopped, "quads", "--num-rollout", 1_000_000)
+@ON_DEVICES
+def test_ctrl_c_saves_the_last_step_and_resuming_gives_the_same_bits(train, on, tmp_path, device):
+    stopped, options = tmp_path / "stopped", on(device)
+    process = train.start(stopped, "quads", *options, "--num-rollout", 1_000_000)
     wait_for_rows(process, stopped, 3)
     process.send_signal(signal.SIGINT)
     output, error = process.communicate(timeout=60)
@@ -172,12 +197,12 @@ def test_ctrl_c_saves_the_last_step_and_resuming_gives_the_same_bits(train, tmp_
     total = done + 3
 
     before = checkpoint(stopped, done)
-    refusal = one_line(train(stopped, "quads", "--num-rollout", total, status=1))
+    refusal = one_line(train(stopped, "quads", *options, "--num-rollout", total, status=1))
     assert str(stopped) in refusal and "--resume" in refusal
     assert checkpoint(stopped, done) == before and len(rows(stopped)) == done
 
-    train(stopped, "quads", "--num-rollout", total, "--resume")
-    whole = train(tmp_path / "whole", "quads", "--num-rollout", total)
+    train(stopped, "quads", *options, "--num-rollout", total, "--resume")
+    whole = train(tmp_path / "whole", "quads", *options, "--num-rollout", total)
     assert figures(stopped) == figures(whole)
     assert checkpoint(stopped, total) == checkpoint(whole, total)
 

@@ -8,6 +8,7 @@
 
 #include "cuda/cuda_backend.h"
 #include "cuda/cuda_optimizer.h"
+#include "cuda/memory_plan.h"
 #include "kernels/cuda/device_array.h"
 #include "model/side.h"
 #include "rollout/testing.h"
@@ -432,6 +433,27 @@ TEST_P(CudaTrainer, LearnsAsTheCpuDoes) {
       device.trainer->optimizer().state(Optimizer::State::kMaster);
   for (int64_t i = 0; i < saved.layout().total; ++i) {
     ASSERT_EQ(to_bf16(masters[static_cast<size_t>(i)]), saved.values()[i]);
+  }
+}
+
+// The memory plan's figure for a row, against what a batch took.
+TEST(CudaMicroBatch, ARowTakesWhatThePlanSays) {
+  QUADS_NEEDS_DEVICE();
+  for (const ModelConfig& config : {wide_config(), qwen2_moe_config(), dense_config()}) {
+    const Parameters parameters = random_parameters(config);
+    const Side side(parameters, {.precision = parse_precision("nvfp4-rac", {.ratio = 0.5})});
+    DeviceTrainer device(parameters, side, {.max_tokens = 1 << 20});
+    const std::vector<std::vector<int32_t>> tokens(256, std::vector<int32_t>(250, 7));
+    const int64_t before = cuda::free_bytes();
+    device.trainer->accumulate(whole(tokens), [](const MicroBatch&, std::span<float> dlogp) {
+      std::ranges::fill(dlogp, -0.1F);
+    });
+    device.stream.wait("a batch");
+    const auto rows = static_cast<double>(256 * 250);
+    const double logits = rows * static_cast<double>((config.vocab_size + config.hidden_size) * 6);
+    const double taken = (static_cast<double>(before - cuda::free_bytes()) - logits) / rows;
+    const auto planned = static_cast<double>(micro_batch_row_bytes(config, false));
+    EXPECT_NEAR(taken / planned, 1.0, 0.25) << taken << " bytes a row, planned " << planned;
   }
 }
 
