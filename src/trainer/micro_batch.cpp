@@ -23,14 +23,14 @@ int64_t micro_batch_row_bytes(const ModelConfig& c, bool checkpoint_activations)
   }
   const int64_t kept = checkpoint_activations ? layers + 2 : 2 * layers + 1;
   const int64_t activations = (kept + 2) * hidden * kF32;
-  const int64_t attention = (q + 2 * kv) * (2 * kF32 + 3 * kBf16) + q * (2 * kF32 + 2 * kBf16) +
-                            c.num_attention_heads * 3 * kF32;
+  const int64_t attention = (q + 2 * kv) * (2 * kF32 + kBf16) + q * (kF32 + 2 * kBf16) +
+                            2 * kv * kBf16 + c.num_attention_heads * 3 * kF32;
   // Images are padded to 128 values.
   const int64_t image =
       std::max({choices * ((hidden + 127) / 128 * 128), middle + choices * 128, q});
   const int64_t of_hidden =
       choices * hidden * (3 * kBf16 + 2 * kF32) + hidden * (2 * kBf16 + 2 * kF32);
-  const int64_t of_middle = middle * (2 * kF32 + kBf16 + 2 * kBf16 + kF32);
+  const int64_t of_middle = middle * (3 * kF32 + 3 * kBf16);
   return activations + attention + 2 * image * kBf16 + of_hidden + of_middle +
          router * (kF32 + kBf16) + choices * kOfSlot;
 }
