@@ -127,4 +127,8 @@ void launch_combine_rows(const CudaContext& context, const CombineRows& args) {
   launch(context, "combining rows", combine, static_cast<int>(args.rows), kThreads, 0, args);
 }
 
+void launch_add_bias(const CudaContext& context, const AddBias& args) {
+  launch(context, "adding a bias", bias, static_cast<int>(args.rows), kThreads, 0, args);
+}
+
 }  // namespace quads::kernels::cuda
