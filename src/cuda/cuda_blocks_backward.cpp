@@ -249,7 +249,7 @@ void CudaBlocks::attention_backward(int64_t index, const RowBatch& batch, const 
 }
 
 const Bf16* CudaBlocks::dequantise(const DeviceExperts& experts, const DeviceSite& input) {
-  const bool ordered = experts.format == WeightFormat::kNvfp4;
+  const bool ordered = k::is_nvfp4(experts.format);
   k::dequantize_weights(context_, {.format = experts.format,
                                    .matrices = experts.matrices,
                                    .n = experts.n,
@@ -265,6 +265,7 @@ void CudaBlocks::image_values(const DeviceSite& site, const DeviceSlots& slots, 
                               Bf16* values) {
   k::image_values(context_, {.q1 = forward_->q1(),
                              .q2 = forward_->q2(),
+                             .row_scales = forward_->row_scales(site),
                              .image_rows = slots.sorted_image_rows,
                              .rows = batch_->rows * slots.choices,
                              .k = width,

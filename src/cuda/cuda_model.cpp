@@ -14,16 +14,17 @@
 
 namespace quads::cuda {
 
+using kernels::cuda::is_nvfp4;
 using kernels::cuda::max_weight_bits;
 
-WeightFormat device_format(Format format) {
+WeightFormat device_format(Format format, const Rac& rac) {
   switch (format) {
     case Format::kBf16:
       return WeightFormat::kBf16;
     case Format::kFp8:
       return WeightFormat::kFp8;
     case Format::kNvfp4:
-      return WeightFormat::kNvfp4;
+      return rac.ratio > 0 && rac.scale_floor ? WeightFormat::kNvfp4Fp16 : WeightFormat::kNvfp4;
   }
   return WeightFormat::kBf16;
 }
@@ -35,7 +36,7 @@ size_t site_index(int64_t layer, Site site) {
 }
 
 WeightFormat format_at(const QuantisedSites& sites, int64_t layer, Site site) {
-  return sites.quantised(layer, site) ? device_format(sites.precision.weights)
+  return sites.quantised(layer, site) ? device_format(sites.precision.weights, sites.precision.rac)
                                       : WeightFormat::kBf16;
 }
 
@@ -232,7 +233,7 @@ const Bf16* CudaModel::plain(int64_t parameter) const {
 DeviceSite CudaModel::make_site(int64_t layer, Site site) {
   DeviceSite device;
   if (!sites_.quantised(layer, site)) return device;
-  device.format = device_format(sites_.precision.activations);
+  device.format = device_format(sites_.precision.activations, sites_.precision.rac);
   const int64_t offset = residual_offset_[site_index(layer, site)];
   if (offset >= 0) device.residual_sums = residual_sums_.data() + offset;
   if (sites_.compensated()) {
@@ -280,7 +281,7 @@ void CudaModel::update_masks(const RacMasks& masks) {
 
 void CudaModel::quantise(const Packing& packing, uint32_t* amax_bits) {
   const DeviceExperts& to = *packing.to;
-  const bool ordered = to.format == WeightFormat::kNvfp4;
+  const bool ordered = is_nvfp4(to.format);
   kernels::cuda::quantize_weights(
       context_, {.format = to.format,
                  .matrices = to.matrices,
@@ -299,7 +300,7 @@ void CudaModel::check_stored() const {
   for (const LayerPacking& layer : packings_) {
     for (const Packing& packing : layer.packings) {
       for (const int64_t index : packing.parameters) {
-        quantised[static_cast<size_t>(index)] = packing.to->format == WeightFormat::kNvfp4;
+        quantised[static_cast<size_t>(index)] = is_nvfp4(packing.to->format);
       }
     }
   }
@@ -325,7 +326,8 @@ void CudaModel::copy_stored(const Packing& packing) {
   for (size_t i = 0; i < packing.parameters.size(); ++i) {
     const StoredMatrix& matrix = stored_->at(packing.parameters[i]);
     kernels::cuda::pack_fragments(
-        {to.n, to.k, matrix.global_scale, matrix.codes, matrix.block_scales}, positions, fragments);
+        {to.n, to.k, matrix.global_scale, matrix.codes, matrix.block_scales}, positions, fragments,
+        to.format);
     copy(to.fragments.data() + i * bytes, fragments.data(), bytes, cudaMemcpyHostToDevice);
     copy(to.global_scales.data() + i, &matrix.global_scale, sizeof(float), cudaMemcpyHostToDevice);
   }
@@ -343,7 +345,7 @@ void CudaModel::refresh(const RacMasks& masks) {
   for (const LayerPacking& layer : packings_) {
     source_.copy(layer.range.offset, layer.range.elements, staging_.data(), context_.stream);
     for (const Packing& packing : layer.packings) {
-      if (stored_ != nullptr && packing.to->format == WeightFormat::kNvfp4) {
+      if (stored_ != nullptr && is_nvfp4(packing.to->format)) {
         copy_stored(packing);
       } else {
         quantise(packing, amax);

@@ -17,7 +17,9 @@ namespace quads::cuda {
 using kernels::cuda::CudaContext;
 using kernels::cuda::WeightFormat;
 
-WeightFormat device_format(Format format);
+/// How a device holds weights or activations of `format`: under a floor of residual scales the one
+/// pass of WeightFormat::kNvfp4Fp16.
+WeightFormat device_format(Format format, const Rac& rac);
 
 /// Quantised or plain matrices of one shape for the grouped product: a layer's experts, or one that
 /// every row takes.

@@ -21,9 +21,12 @@ DeviceBlocks::DeviceBlocks(const CudaModel& model, int64_t max_rows, int64_t max
   const ModelConfig& c = model.config();
   shape_ = {static_cast<int>(c.num_attention_heads), static_cast<int>(c.num_key_value_heads),
             static_cast<int>(c.head_dim)};
-  int64_t image = 0, gate_up = 0, parts = max_rows * c.hidden_size, router_rows = 0;
+  int64_t image = 0, padded = 0, gate_up = 0, parts = max_rows * c.hidden_size, router_rows = 0;
+  bool fp16 = false;  // images of q1 + q2
   const auto make_room = [&](const DeviceExperts& experts, int64_t slots) {
     image = std::max(image, k::image_elements(slots, experts.matrices, k::stages_of(experts.k)));
+    padded = std::max(padded, k::padded_rows_bound(slots, experts.matrices));
+    fp16 = fp16 || experts.format == WeightFormat::kNvfp4Fp16;
   };
   for (int64_t l = 0; l < c.num_hidden_layers; ++l) {
     const DeviceLayer& layer = model.layer(l);
@@ -69,7 +72,8 @@ DeviceBlocks::DeviceBlocks(const CudaModel& model, int64_t max_rows, int64_t max
   every_image_rows_ = scratch<k::ImageRow>(max_rows);
   ones_ = scratch<float>(max_rows);
   q1_ = scratch<Bf16>(image);
-  q2_ = scratch<Bf16>(model.sites().compensated() ? image : 0);
+  q2_ = scratch<Bf16>(model.sites().compensated() && !fp16 ? image : 0);
+  row_scales_ = scratch<float>(fp16 ? padded : 0);
   gate_up_ = scratch<float>(gate_up);
   parts_ = scratch<float>(parts);
   logits_x_ = scratch<float>(max_logits_rows * c.hidden_size);
@@ -222,18 +226,21 @@ void DeviceBlocks::attention(const CudaContext& context, int64_t index, const De
 void DeviceBlocks::multiply(const CudaContext& context, const DeviceExperts& experts,
                             const DeviceSite& site, const DeviceSlots& slots,
                             const DeviceRows& rows, float* y) {
-  k::grouped_gemm(context, {.experts = experts.matrices,
-                            .n = experts.n,
-                            .k = experts.k,
-                            .format = experts.format,
-                            .weights = experts.fragments.data(),
-                            .global_scales = experts.global_scales.data(),
-                            .expert_offsets = slots.expert_offsets,
-                            .q1 = q1_.data(),
-                            .q2 = q2_.data(),
-                            .residual_stages = k::stages_of(int64_t{16} * site.residual_blocks),
-                            .y = y,
-                            .rows_bound = rows.places.rows * slots.choices});
+  const bool fp16 = site.format == WeightFormat::kNvfp4Fp16;
+  k::grouped_gemm(context,
+                  {.experts = experts.matrices,
+                   .n = experts.n,
+                   .k = experts.k,
+                   .format = experts.format,
+                   .weights = experts.fragments.data(),
+                   .global_scales = experts.global_scales.data(),
+                   .expert_offsets = slots.expert_offsets,
+                   .q1 = q1_.data(),
+                   .q2 = q2_.data(),
+                   .row_scales = row_scales(site),
+                   .residual_stages = fp16 ? 0 : k::stages_of(int64_t{16} * site.residual_blocks),
+                   .y = y,
+                   .rows_bound = rows.places.rows * slots.choices});
 }
 
 void DeviceBlocks::add_parts(const CudaContext& context, const DeviceSlots& slots,
@@ -261,6 +268,7 @@ k::QuantizeRows DeviceBlocks::quantised(const DeviceSite& site, int64_t width,
   }
   args.q1 = q1_.data();
   args.q2 = q2_.data();
+  args.row_scales = row_scales_.data();
   args.first_bad_row = first_bad_row_.data();
   return args;
 }

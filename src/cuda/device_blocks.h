@@ -82,6 +82,10 @@ class DeviceBlocks {
   /// The images of an input that was quantised last, at its slots' places.
   const Bf16* q1() const { return q1_.data(); }
   const Bf16* q2() const { return q2_.data(); }
+  /// Of an FP16 image's rows; null: the site's images are BF16.
+  const float* row_scales(const DeviceSite& site) const {
+    return site.format == WeightFormat::kNvfp4Fp16 ? row_scales_.data() : nullptr;
+  }
   const Bf16* logits_input() const { return logits_h_.data(); }  // [count, hidden], of logits()
 
   HeadShape shape() const { return shape_; }
@@ -130,6 +134,7 @@ class DeviceBlocks {
   DeviceArray<kernels::cuda::ImageRow> every_image_rows_;
   DeviceArray<float> ones_;
   DeviceArray<Bf16> q1_, q2_;
+  DeviceArray<float> row_scales_;
   DeviceArray<float> gate_up_, parts_;
   DeviceArray<float> logits_x_, logits_;
   DeviceArray<Bf16> logits_h_;

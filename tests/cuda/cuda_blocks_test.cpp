@@ -32,7 +32,10 @@ struct Case {
   std::string precision = "bf16";
   double ratio = 0.0;
   QuantizeScope scope = {};
-  Precision parsed() const { return parse_precision(precision, {.ratio = ratio}); }
+  bool scale_floor = false;
+  Precision parsed() const {
+    return parse_precision(precision, {.ratio = ratio, .scale_floor = scale_floor});
+  }
 };
 
 constexpr QuantizeScope kAllLinears{.what = QuantizeScope::What::kLinears};
@@ -281,6 +284,7 @@ INSTANTIATE_TEST_SUITE_P(
                       Case{"rac100", moe_config(), "nvfp4-rac", 1.0}, Case{"dense", dense_config()},
                       Case{"shared", qwen2_moe_config()},
                       Case{"shared_wide", wide_shared_config(), "nvfp4-rac", 0.5},
+                      Case{"floor50", moe_config(), "nvfp4-rac", 0.5, {}, true},
                       Case{"whole_norm", whole_norm_config()},
                       Case{"mixtral", mixtral_config(), "nvfp4"}, Case{"wide", wide_config()},
                       Case{"wide_rac100", wide_config(), "nvfp4-rac", 1.0},
@@ -313,13 +317,13 @@ INSTANTIATE_TEST_SUITE_P(
 
 // What makes the gap zero: scores and the trainer's forward are the same kernels.
 class CudaTrainer : public ::testing::TestWithParam<Case> {};
-INSTANTIATE_TEST_SUITE_P(Precisions, CudaTrainer,
-                         ::testing::Values(Case{"bf16", moe_config()},
-                                           Case{"w4a16", moe_config(), "w4a16"},
-                                           Case{"fp8", moe_config(), "fp8"},
-                                           Case{"nvfp4", moe_config(), "nvfp4"},
-                                           Case{"rac100", moe_config(), "nvfp4-rac", 1.0}),
-                         [](const auto& info) { return info.param.name; });
+INSTANTIATE_TEST_SUITE_P(
+    Precisions, CudaTrainer,
+    ::testing::Values(Case{"bf16", moe_config()}, Case{"w4a16", moe_config(), "w4a16"},
+                      Case{"fp8", moe_config(), "fp8"}, Case{"nvfp4", moe_config(), "nvfp4"},
+                      Case{"rac100", moe_config(), "nvfp4-rac", 1.0},
+                      Case{"floor100", moe_config(), "nvfp4-rac", 1.0, {}, true}),
+    [](const auto& info) { return info.param.name; });
 INSTANTIATE_TEST_SUITE_P(
     Sites, CudaTrainer,
     ::testing::Values(
@@ -328,6 +332,7 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"linears_fp8", moe_config(), "fp8", 0.0, kAllLinears},
         Case{"linears_nvfp4", moe_config(), "nvfp4", 0.0, kAllLinears},
         Case{"linears_shared_rac100", qwen2_moe_config(), "nvfp4-rac", 1.0, kAllLinears},
+        Case{"linears_shared_floor50", qwen2_moe_config(), "nvfp4-rac", 0.5, kAllLinears, true},
         Case{"not_the_first", moe_config(), "nvfp4-rac", 0.5, {.high_precision_first_layers = 1}}),
     [](const auto& info) { return info.param.name; });
 

@@ -263,12 +263,13 @@ TEST_P(CudaEngine, ResidualSumsAreNearTheCpus) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Precisions, CudaEngine,
-                         ::testing::Values(Case{"bf16", "bf16"}, Case{"fp8", "fp8"},
-                                           Case{"w4a16", "w4a16"}, Case{"nvfp4", "nvfp4"},
-                                           Case{"rac50", "nvfp4-rac", {.ratio = 0.5}},
-                                           Case{"rac100", "nvfp4-rac", {.ratio = 1.0}}),
-                         [](const auto& info) { return info.param.name; });
+INSTANTIATE_TEST_SUITE_P(
+    Precisions, CudaEngine,
+    ::testing::Values(Case{"bf16", "bf16", {}}, Case{"fp8", "fp8", {}}, Case{"w4a16", "w4a16", {}},
+                      Case{"nvfp4", "nvfp4", {}}, Case{"rac50", "nvfp4-rac", {.ratio = 0.5}},
+                      Case{"floor50", "nvfp4-rac", {.ratio = 0.5, .scale_floor = true}},
+                      Case{"rac100", "nvfp4-rac", {.ratio = 1.0}}),
+    [](const auto& info) { return info.param.name; });
 
 INSTANTIATE_TEST_SUITE_P(
     Linears, CudaEngine,
@@ -278,6 +279,11 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"rac50", "nvfp4-rac", {.ratio = 0.5}, kAllLinears},
         Case{"rac100", "nvfp4-rac", {.ratio = 1.0}, kAllLinears},
         Case{"shared_rac50", "nvfp4-rac", {.ratio = 0.5}, kAllLinears, shared_config()},
+        Case{"shared_floor50",
+             "nvfp4-rac",
+             {.ratio = 0.5, .scale_floor = true},
+             kAllLinears,
+             shared_config()},
         Case{"dense_layer_only",
              "nvfp4-rac",
              {.ratio = 0.5},

@@ -1,11 +1,12 @@
-// NVFP4 fragments to BF16 in registers: e2m1 * e4m3 * 2^-8, exact.
+// NVFP4 fragments to BF16 or FP16 in registers: e2m1 * e4m3 * 2^-8, exact.
 #pragma once
 
 #include <cuda_bf16.h>
+#include <cuda_fp16.h>
 
 #include <cstdint>
 
-#include "kernels/cuda/fragment_codes.h"
+#include "kernels/cuda/fragment_codes_fp16.h"
 
 namespace quads::kernels::cuda {
 
@@ -13,6 +14,12 @@ __device__ __forceinline__ __nv_bfloat162 as_pair(uint32_t bits) {
   return *reinterpret_cast<__nv_bfloat162*>(&bits);
 }
 __device__ __forceinline__ uint32_t as_bits(__nv_bfloat162 pair) {
+  return *reinterpret_cast<uint32_t*>(&pair);
+}
+__device__ __forceinline__ __half2 as_fp16_pair(uint32_t bits) {
+  return *reinterpret_cast<__half2*>(&bits);
+}
+__device__ __forceinline__ uint32_t as_bits(__half2 pair) {
   return *reinterpret_cast<uint32_t*>(&pair);
 }
 
@@ -32,6 +39,21 @@ __device__ __forceinline__ void decode_blocks(uint32_t first, uint32_t second, u
         __hmul2_rn(as_pair(pairs[i]), i & 1 ? __high2bfloat162(even) : __low2bfloat162(even)));
     a1[i] = as_bits(
         __hmul2_rn(as_pair(pairs[4 + i]), i & 1 ? __high2bfloat162(odd) : __low2bfloat162(odd)));
+  }
+}
+
+/// The same to FP16, from words of fragment_codes_fp16.h.
+__device__ __forceinline__ void decode_blocks_fp16(uint32_t first, uint32_t second, uint32_t scales,
+                                                   uint32_t a0[4], uint32_t a1[4]) {
+  decode_pairs_fp16(first, a0);
+  decode_pairs_fp16(second, a1);
+  const __half2 even = as_fp16_pair(decode_scale_even_fp16(scales));
+  const __half2 odd = as_fp16_pair(decode_scale_odd_fp16(scales));
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    a0[i] =
+        as_bits(__hmul2_rn(as_fp16_pair(a0[i]), i & 1 ? __high2half2(even) : __low2half2(even)));
+    a1[i] = as_bits(__hmul2_rn(as_fp16_pair(a1[i]), i & 1 ? __high2half2(odd) : __low2half2(odd)));
   }
 }
 

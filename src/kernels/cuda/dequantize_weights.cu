@@ -17,12 +17,16 @@ constexpr int kBytes = slice_bytes(format);
 template <WeightFormat format>
 __device__ __forceinline__ void decode_pair(const uint8_t* slice, int pair, int lane,
                                             uint32_t a[2][4]) {
-  if constexpr (format == WeightFormat::kNvfp4) {
+  if constexpr (kIsNvfp4<format>) {
     const uint2 words =
         *reinterpret_cast<const uint2*>(slice + pair / 2 * 512 + lane * 16 + pair % 2 * 8);
     const uint32_t scales =
         *reinterpret_cast<const uint32_t*>(slice + 1024 + (lane >> 2) * 16 + pair * 4);
-    decode_blocks(words.x, words.y, scales, a[0], a[1]);
+    if constexpr (format == WeightFormat::kNvfp4Fp16) {
+      decode_blocks_fp16(words.x, words.y, scales, a[0], a[1]);
+    } else {
+      decode_blocks(words.x, words.y, scales, a[0], a[1]);
+    }
   } else if constexpr (format == WeightFormat::kFp8) {
     const uint4 words = *reinterpret_cast<const uint4*>(slice + pair * 512 + lane * 16);
     const uint32_t scale = *reinterpret_cast<const uint32_t*>(slice + 16 * kStageK);
@@ -46,10 +50,17 @@ __device__ __forceinline__ void decode_pair(const uint8_t* slice, int pair, int 
   }
 }
 
-/// Exact: the product of a BF16 and a power of two.
+/// To BF16, exactly: the product of a value of a few bits and a power of two.
+template <bool fp16>
 __device__ __forceinline__ uint32_t scale_pair(uint32_t pair, float factor) {
-  const float low = __uint_as_float(pair << 16) * factor;
-  const float high = __uint_as_float(pair & 0xFFFF0000U) * factor;
+  float low = __uint_as_float(pair << 16);
+  float high = __uint_as_float(pair & 0xFFFF0000U);
+  if constexpr (fp16) {
+    low = __low2float(as_fp16_pair(pair));
+    high = __high2float(as_fp16_pair(pair));
+  }
+  low *= factor;
+  high *= factor;
   return __float_as_uint(low) >> 16 | (__float_as_uint(high) & 0xFFFF0000U);
 }
 
@@ -86,7 +97,9 @@ __global__ void __launch_bounds__(kWarps * 32)
 #pragma unroll
       for (int i = 0; i < 4; ++i) {  // row g or g + 8, the block's first or second half
         *reinterpret_cast<uint32_t*>(to + (i & 1) * 8 * args.k + (i >> 1) * 8) =
-            format == WeightFormat::kBf16 ? a[j][i] : scale_pair(a[j][i], factor);
+            format == WeightFormat::kBf16
+                ? a[j][i]
+                : scale_pair<format == WeightFormat::kNvfp4Fp16>(a[j][i], factor);
       }
     }
   }
@@ -106,6 +119,8 @@ void launch_dequantize_weights(const CudaContext& context, const DequantizeWeigh
   switch (args.format) {
     case WeightFormat::kNvfp4:
       return run<WeightFormat::kNvfp4>(context, args);
+    case WeightFormat::kNvfp4Fp16:
+      return run<WeightFormat::kNvfp4Fp16>(context, args);
     case WeightFormat::kFp8:
       return run<WeightFormat::kFp8>(context, args);
     case WeightFormat::kBf16:

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "base/error.h"
-#include "kernels/cuda/fragment_codes.h"
+#include "kernels/cuda/fragment_codes_fp16.h"
 #include "numerics/e4m3.h"
 
 namespace quads::kernels::cuda {
@@ -64,7 +64,8 @@ void for_each_place(int64_t rows, int64_t k, uint8_t* data, Visit visit) {
 int pair_row(int g, int pair) { return g + (pair & 1) * 8; }
 int pair_channel(int t, int pair) { return t * 2 + (pair >> 1) * 8; }
 
-void pack_place(const Nvfp4Matrix& w, const std::vector<int>& blocks, const FragmentPlace& place) {
+void pack_place(const Nvfp4Matrix& w, const std::vector<int>& blocks, bool fp16,
+                const FragmentPlace& place) {
   const int64_t blocks_of_row = w.k / kNvfp4Block;
   const auto scale = [&](int64_t row, int block) -> uint32_t {
     return block == kNoBlock ? 0 : w.block_scales[row * blocks_of_row + block];
@@ -77,7 +78,8 @@ void pack_place(const Nvfp4Matrix& w, const std::vector<int>& blocks, const Frag
         encoded[j][half] = encode_scale(scale(place.first_row + g + half * 8, block));
       }
     }
-    const uint32_t word = scale_word(encoded[0][0], encoded[0][1], encoded[1][0], encoded[1][1]);
+    uint32_t word = scale_word(encoded[0][0], encoded[0][1], encoded[1][0], encoded[1][1]);
+    if (fp16) word = scale_word_fp16(word);
     std::memcpy(place.scales(g), &word, sizeof(word));
     for (int t = 0; t < 4; ++t) {
       uint32_t pairs[8] = {};
@@ -87,21 +89,28 @@ void pack_place(const Nvfp4Matrix& w, const std::vector<int>& blocks, const Frag
         if (scale(row, block) == 0) continue;
         const int64_t channel = int64_t{block} * kNvfp4Block + pair_channel(t, i % 4);
         const uint32_t byte = w.packed[(row * w.k + channel) / 2];
-        pairs[i] = masked_pair(byte & 0xFU, byte >> 4);
+        pairs[i] =
+            fp16 ? masked_pair_fp16(byte & 0xFU, byte >> 4) : masked_pair(byte & 0xFU, byte >> 4);
       }
-      const CodeWords words = encode_pairs(pairs);
+      const CodeWords words =
+          fp16 ? CodeWords{encode_pairs_fp16(pairs), encode_pairs_fp16(pairs + 4)}
+               : encode_pairs(pairs);
       std::memcpy(place.words(g * 4 + t), &words, sizeof(words));
     }
   }
 }
 
-uint32_t code_of(uint32_t half) { return (half >> 6 & 7U) | (half >> 15 & 1U) << 3; }
+uint32_t code_of(uint32_t half, bool fp16) {
+  return (half >> (fp16 ? 9 : 6) & 7U) | (half >> 15 & 1U) << 3;
+}
 
-void unpack_place(const std::vector<int>& blocks, const FragmentPlace& place, Nvfp4Matrix* w) {
+void unpack_place(const std::vector<int>& blocks, bool fp16, const FragmentPlace& place,
+                  Nvfp4Matrix* w) {
   const int64_t blocks_of_row = w->k / kNvfp4Block;
   for (int g = 0; g < 8; ++g) {
     uint32_t word;
     std::memcpy(&word, place.scales(g), sizeof(word));
+    if (fp16) word = rotate_right(word, 3);
     for (int j = 0; j < 2; ++j) {
       const int block = blocks[place.first_position + j];
       if (block == kNoBlock) continue;
@@ -117,14 +126,19 @@ void unpack_place(const std::vector<int>& blocks, const FragmentPlace& place, Nv
       CodeWords words;
       std::memcpy(&words, place.words(g * 4 + t), sizeof(words));
       uint32_t pairs[8];
-      decode_pairs(words.first, words.second, pairs);
+      if (fp16) {
+        decode_pairs_fp16(words.first, pairs);
+        decode_pairs_fp16(words.second, pairs + 4);
+      } else {
+        decode_pairs(words.first, words.second, pairs);
+      }
       for (int i = 0; i < 8; ++i) {
         const int block = blocks[place.first_position + i / 4];
         if (block == kNoBlock) continue;
         const int64_t row = place.first_row + pair_row(g, i % 4);
         const int64_t channel = int64_t{block} * kNvfp4Block + pair_channel(t, i % 4);
         w->packed[(row * w->k + channel) / 2] =
-            static_cast<uint8_t>(code_of(pairs[i]) | code_of(pairs[i] >> 16) << 4);
+            static_cast<uint8_t>(code_of(pairs[i], fp16) | code_of(pairs[i] >> 16, fp16) << 4);
       }
     }
   }
@@ -133,7 +147,7 @@ void unpack_place(const std::vector<int>& blocks, const FragmentPlace& place, Nv
 }  // namespace
 
 void pack_fragments(const Nvfp4Matrix& w, std::span<const int32_t> block_position,
-                    std::span<uint8_t> out) {
+                    std::span<uint8_t> out, WeightFormat format) {
   require_fragment_shape(w.rows, w.k, out.size());
   const auto codes = static_cast<int64_t>(w.packed.size());
   const auto scales = static_cast<int64_t>(w.block_scales.size());
@@ -145,19 +159,22 @@ void pack_fragments(const Nvfp4Matrix& w, std::span<const int32_t> block_positio
             w.block_scales[i]);
   }
   const std::vector<int> blocks = blocks_by_position(block_position, w.k);
+  const bool fp16 = format == WeightFormat::kNvfp4Fp16;
   for_each_place(w.rows, w.k, out.data(),
-                 [&](const FragmentPlace& place) { pack_place(w, blocks, place); });
+                 [&](const FragmentPlace& place) { pack_place(w, blocks, fp16, place); });
 }
 
 Nvfp4Matrix unpack_fragments(std::span<const uint8_t> packed, int64_t rows, int64_t k,
-                             float global_scale, std::span<const int32_t> block_position) {
+                             float global_scale, std::span<const int32_t> block_position,
+                             WeightFormat format) {
   require_fragment_shape(rows, k, packed.size());
   Nvfp4Matrix w{rows, k, global_scale, std::vector<uint8_t>(rows * k / 2),
                 std::vector<uint8_t>(rows * k / kNvfp4Block)};
   const std::vector<int> blocks = blocks_by_position(block_position, k);
   std::vector<uint8_t> data(packed.begin(), packed.end());
+  const bool fp16 = format == WeightFormat::kNvfp4Fp16;
   for_each_place(rows, k, data.data(),
-                 [&](const FragmentPlace& place) { unpack_place(blocks, place, &w); });
+                 [&](const FragmentPlace& place) { unpack_place(blocks, fp16, place, &w); });
   return w;
 }
 

@@ -12,6 +12,7 @@ struct GemmArgs {
   const int32_t* expert_offsets;
   const uint16_t* q1;
   const uint16_t* q2;
+  const float* row_scales;  // of FP16 images; null: images are BF16
   void* y;
   int experts;
   int n;
@@ -32,10 +33,13 @@ int shared_bytes_mma_128x32_bf16();
 
 void launch_mma_64x8(const CudaContext& context, const GemmArgs& args);
 void launch_mma_256x32(const CudaContext& context, const GemmArgs& args);
+void launch_mma_256x32_fp16(const CudaContext& context, const GemmArgs& args);
 void launch_mma_256x32_fp8(const CudaContext& context, const GemmArgs& args);
 void launch_mma_128x32_bf16(const CudaContext& context, const GemmArgs& args);
 void launch_wgmma_512x48(const CudaContext& context, const GemmArgs& args);
+void launch_wgmma_512x48_fp16(const CudaContext& context, const GemmArgs& args);
 void launch_wgmma_256x96(const CudaContext& context, const GemmArgs& args);
+void launch_wgmma_256x96_fp16(const CudaContext& context, const GemmArgs& args);
 void launch_wgmma_128x192(const CudaContext& context, const GemmArgs& args);
 void launch_wgmma_256x96_fp8(const CudaContext& context, const GemmArgs& args);
 void launch_wgmma_128x96_fp8(const CudaContext& context, const GemmArgs& args);

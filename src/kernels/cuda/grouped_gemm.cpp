@@ -18,6 +18,7 @@ GemmArgs args_of(const GroupedGemm& gemm) {
   args.expert_offsets = gemm.expert_offsets;
   args.q1 = reinterpret_cast<const uint16_t*>(gemm.q1);
   args.q2 = reinterpret_cast<const uint16_t*>(gemm.q2);
+  args.row_scales = gemm.format == WeightFormat::kNvfp4Fp16 ? gemm.row_scales : nullptr;
   args.y = gemm.y;
   args.experts = gemm.experts;
   args.n = static_cast<int>(gemm.n);
@@ -39,6 +40,9 @@ void check_shape(const GroupedGemm& gemm) {
           stages_of(gemm.k));
   require(gemm.residual_stages == 0 || gemm.format == WeightFormat::kNvfp4,
           "grouped product: only NVFP4 weights are compensated");
+  require(
+      gemm.format != WeightFormat::kNvfp4Fp16 || gemm.row_scales != nullptr || gemm.rows_bound == 0,
+      "grouped product: FP16 images without the scales of their rows");
   // Rows are counted in 32 bits; so are tiles, of 8 rows of activations x 64 of n at the smallest.
   require(gemm.rows_bound >= 0 && gemm.rows_bound <= INT_MAX / 16 &&
               (gemm.rows_bound / 8 + gemm.experts) * (gemm.n / kTileRows) <= INT_MAX,
@@ -90,7 +94,8 @@ const char* tile_name(GemmTile tile) {
 }
 
 bool tile_fits(const CudaContext& context, const GroupedGemm& gemm, GemmTile tile) {
-  if (tile_format(tile) != gemm.format) return false;
+  const bool fp16 = gemm.format == WeightFormat::kNvfp4Fp16;
+  if (tile_format(tile) != (fp16 ? WeightFormat::kNvfp4 : gemm.format)) return false;
   switch (tile) {
     case GemmTile::kMma64x8: {
       // A block keeps a list of the experts that it meets.
@@ -129,6 +134,7 @@ GemmTile choose_tile(const CudaContext& context, const GroupedGemm& gemm) {
     case WeightFormat::kBf16:
       return hopper ? GemmTile::kWgmma128x96Bf16 : GemmTile::kMma128x32Bf16;
     case WeightFormat::kNvfp4:
+    case WeightFormat::kNvfp4Fp16:
       break;
   }
   if (at_most(4) && tile_fits(context, gemm, GemmTile::kMma64x8)) return GemmTile::kMma64x8;
@@ -145,15 +151,16 @@ void grouped_gemm(const CudaContext& context, const GroupedGemm& gemm, GemmTile 
           gemm.experts, gemm.n, gemm.k, tile_name(tile), context.capability);
   if (gemm.rows_bound == 0) return;
   const GemmArgs args = args_of(gemm);
+  const bool fp16 = args.row_scales != nullptr;
   switch (tile) {
     case GemmTile::kMma64x8:
       return launch_mma_64x8(context, args);
     case GemmTile::kMma256x32:
-      return launch_mma_256x32(context, args);
+      return fp16 ? launch_mma_256x32_fp16(context, args) : launch_mma_256x32(context, args);
     case GemmTile::kWgmma512x48:
-      return launch_wgmma_512x48(context, args);
+      return fp16 ? launch_wgmma_512x48_fp16(context, args) : launch_wgmma_512x48(context, args);
     case GemmTile::kWgmma256x96:
-      return launch_wgmma_256x96(context, args);
+      return fp16 ? launch_wgmma_256x96_fp16(context, args) : launch_wgmma_256x96(context, args);
     case GemmTile::kWgmma128x192:
       return launch_wgmma_128x192(context, args);
     case GemmTile::kMma256x32Fp8:

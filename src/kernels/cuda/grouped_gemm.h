@@ -1,5 +1,6 @@
 // The product of every expert's weight (NVFP4, FP8 or BF16) with the rows that were routed to it;
-// for NVFP4 with residual compensation: y = alpha (W q1 + W q2).
+// for NVFP4 with residual compensation: y = alpha (W q1 + W q2), or in one pass y = alpha g W q
+// with q = (q1 + q2) / g (WeightFormat::kNvfp4Fp16).
 //
 // Every product of two dequantised operands is exact; sums are FP32 in the tensor core's order over
 // k16 steps in rising order, W q1 and W q2 in two accumulators, one addition at the end, then one
@@ -30,9 +31,11 @@ struct GroupedGemm {
   const int32_t* expert_offsets = nullptr;  // [experts + 1]: the sorted rows of each expert
   const Bf16* q1 = nullptr;                 // image over stages_of(k) stages (activation_image.h)
   const Bf16* q2 = nullptr;                 // image over residual_stages stages
-  int residual_stages = 0;                  // leading stages of K with a second pass; NVFP4 only
-  void* y = nullptr;                        // [rows, n], rows sorted by expert
-  bool y_is_bf16 = false;                   // FP32 else
+  /// [padded rows] g of every row; kNvfp4Fp16 only, whose q1 are the bits of FP16.
+  const float* row_scales = nullptr;
+  int residual_stages = 0;  // leading stages of K with a second pass; NVFP4 only
+  void* y = nullptr;        // [rows, n], rows sorted by expert
+  bool y_is_bf16 = false;   // FP32 else
   /// At least expert_offsets[experts]; chooses the tile and sizes nothing else.
   int64_t rows_bound = 0;
 };

@@ -29,6 +29,7 @@ struct Shared {
   uint64_t ring_empty[kWarpgroups][kRing];
   uint64_t slot_full[2];
   uint64_t slot_empty[2];
+  __align__(16) float row_scales[2][kImageGroup];  // of a slot's activations, if they are FP16
 };
 
 /// The block's tiles [begin, end) of all (segment, tile of N), and its segments.
@@ -70,6 +71,7 @@ __device__ void stream_weights(const GemmArgs& args, const Range& range, int n_t
   }
 }
 
+template <bool fp16>
 __device__ void stream_activations(const GemmArgs& args, const Range& range, uint32_t slots,
                                    int slot_bytes, Shared* shared) {
   wait_for_previous_kernel();
@@ -78,7 +80,12 @@ __device__ void stream_activations(const GemmArgs& args, const Range& range, uin
     const uint32_t to = slots + (i & 1) * slot_bytes;
     const uint32_t full = shared_address(&shared->slot_full[i & 1]);
     barrier_wait(shared_address(&shared->slot_empty[i & 1]), (i >> 1 & 1) ^ 1);
-    barrier_expect(full, slot_bytes);
+    constexpr int kScaleBytes = fp16 ? kImageGroup * 4 : 0;
+    barrier_expect(full, slot_bytes + kScaleBytes);
+    if constexpr (fp16) {
+      bulk_copy(shared_address(shared->row_scales[i & 1]),
+                args.row_scales + unit.image_row + unit.image_first, kScaleBytes, full);
+    }
     const auto copy = [&](const uint16_t* image, int stages, uint32_t at) {
       const uint16_t* first =
           image + (static_cast<int64_t>(unit.image_row) * stages + unit.image_first) * kStageK;
@@ -97,6 +104,7 @@ __device__ void stream_activations(const GemmArgs& args, const Range& range, uin
   }
 }
 
+template <bool fp16>
 __device__ void multiply(const GemmArgs& args, const Range& range, int n_tiles, int warp, int lane,
                          uint32_t rings, uint32_t slots, int slot_bytes, Shared* shared) {
   const int group = warp >> 2;
@@ -134,10 +142,16 @@ __device__ void multiply(const GemmArgs& args, const Range& range, int n_tiles, 
         load_matrices(b1, (x1 ^ (q & 1) * 64) + (q >> 1) * 1024);
         if constexpr (kCompensated) load_matrices(b2, (x2 ^ (q & 1) * 64) + (q >> 1) * 1024);
         const uint4& words = codes[q >> 1];
-        decode_blocks(q & 1 ? words.z : words.x, q & 1 ? words.w : words.y, scale_words[q], a0, a1);
-        mma_16x8x16(sums, a0, b1[0], b1[1]);
+        const uint32_t first = q & 1 ? words.z : words.x;
+        const uint32_t second = q & 1 ? words.w : words.y;
+        if constexpr (fp16) {
+          decode_blocks_fp16(first, second, scale_words[q], a0, a1);
+        } else {
+          decode_blocks(first, second, scale_words[q], a0, a1);
+        }
+        mma_16x8x16<fp16>(sums, a0, b1[0], b1[1]);
         if constexpr (kCompensated) mma_16x8x16(residual_sums, a0, b2[0], b2[1]);
-        mma_16x8x16(sums, a1, b1[2], b1[3]);
+        mma_16x8x16<fp16>(sums, a1, b1[2], b1[3]);
         if constexpr (kCompensated) mma_16x8x16(residual_sums, a1, b2[2], b2[3]);
         if (q == 1) {  // the stage is in registers
           __syncwarp();
@@ -152,9 +166,13 @@ __device__ void multiply(const GemmArgs& args, const Range& range, int n_tiles, 
       }
     };
     int i = 0;
-    for (; i < args.residual_stages; ++i) stage(std::true_type{});
+    if constexpr (!fp16) {
+      for (; i < args.residual_stages; ++i) stage(std::true_type{});
+    }
     for (; i < args.stages; ++i) stage(std::false_type{});
-    if (args.residual_stages > 0) {
+    if constexpr (fp16) {
+      scale_sums(shared->row_scales[segment & 1], lane, sums);
+    } else if (args.residual_stages > 0) {
 #pragma unroll
       for (int j = 0; j < 4; ++j) sums[j] += residual_sums[j];
     }
@@ -163,6 +181,7 @@ __device__ void multiply(const GemmArgs& args, const Range& range, int n_tiles, 
   release_segments(range.segments);
 }
 
+template <bool fp16>
 __global__ void __launch_bounds__(kThreads, 1) gemm_64x8(const __grid_constant__ GemmArgs args) {
   extern __shared__ __align__(1024) uint8_t dynamic[];
   __shared__ Shared shared;
@@ -194,13 +213,13 @@ __global__ void __launch_bounds__(kThreads, 1) gemm_64x8(const __grid_constant__
   }
   __syncthreads();
   if (warp < kConsumerWarps) {
-    multiply(args, range, n_tiles, warp, lane, rings, slots, slot_bytes, &shared);
+    multiply<fp16>(args, range, n_tiles, warp, lane, rings, slots, slot_bytes, &shared);
   } else if (lane == 0) {
     const int group = warp - kConsumerWarps;
     if (group < kWarpgroups) {
       stream_weights(args, range, n_tiles, group, rings + group * kRing * kTileBytes, &shared);
     } else {
-      stream_activations(args, range, slots, slot_bytes, &shared);
+      stream_activations<fp16>(args, range, slots, slot_bytes, &shared);
     }
   }
 }
@@ -217,8 +236,8 @@ int shared_bytes_mma_64x8(const GemmArgs& args) {
 }
 
 void launch_mma_64x8(const CudaContext& context, const GemmArgs& args) {
-  launch(context, "mma 64x8", gemm_64x8, context.multiprocessors, kThreads, dynamic_bytes(args),
-         args);
+  launch(context, "mma 64x8", args.row_scales == nullptr ? gemm_64x8<false> : gemm_64x8<true>,
+         context.multiprocessors, kThreads, dynamic_bytes(args), args);
 }
 
 }  // namespace quads::kernels::cuda

@@ -6,12 +6,11 @@ namespace {
 
 using Fp8Config = TileConfig<Fp8Decoder, false, 4, 1, 32, 2, 2>;
 using Bf16Config = TileConfig<Bf16Decoder, false, 2, 1, 32, 2, 2>;
-constexpr int kStaticBytes = sizeof(ExpertTable) + sizeof(UnitQueue);
 
 }  // namespace
 
-int shared_bytes_mma_256x32_fp8() { return Fp8Config::kSharedBytes + kStaticBytes; }
-int shared_bytes_mma_128x32_bf16() { return Bf16Config::kSharedBytes + kStaticBytes; }
+int shared_bytes_mma_256x32_fp8() { return tile_shared_bytes<Fp8Config>(); }
+int shared_bytes_mma_128x32_bf16() { return tile_shared_bytes<Bf16Config>(); }
 
 void launch_mma_256x32_fp8(const CudaContext& context, const GemmArgs& args) {
   launch_tile_gemm<Fp8Config, Passes::kOne>(context, args, "mma 256x32, FP8");

@@ -1,4 +1,5 @@
 // The experts' gradients besides products: a block a row or a slot, a warp a row of the router.
+#include "kernels/cuda/decode.cuh"
 #include "kernels/cuda/device_math.cuh"
 #include "kernels/cuda/gradient_launch.h"
 #include "kernels/cuda/grouped_gemm.h"
@@ -15,6 +16,11 @@ __device__ __forceinline__ float low(uint32_t pair) { return __uint_as_float(pai
 __device__ __forceinline__ float high(uint32_t pair) { return __uint_as_float(pair & 0xFFFF0000U); }
 __device__ __forceinline__ uint32_t add_pairs(uint32_t a, uint32_t b) {
   return round_bf16(low(a) + low(b)) | round_bf16(high(a) + high(b)) << 16;
+}
+/// Two values of an FP16 image in units of g, rounded to BF16.
+__device__ __forceinline__ uint32_t round_fp16_pair(uint32_t pair, float g) {
+  return round_bf16(__low2float(as_fp16_pair(pair)) * g) |
+         round_bf16(__high2float(as_fp16_pair(pair)) * g) << 16;
 }
 __device__ __forceinline__ uint2 round_quad(float4 x) {
   return make_uint2(round_bf16(x.x) | round_bf16(x.y) << 16, round_bf16(x.z) | round_bf16(x.w)
@@ -34,7 +40,11 @@ __global__ void __launch_bounds__(kThreads)
     const int chunk = position * 2 + i % 2;
     uint4 value = *reinterpret_cast<const uint4*>(
         args.q1 + image_offset(place, stages, chunk / 16, chunk % 16));
-    if (position < args.residual_blocks) {
+    if (args.row_scales != nullptr) {
+      const float g = args.row_scales[place.base + place.index];
+      value = make_uint4(round_fp16_pair(value.x, g), round_fp16_pair(value.y, g),
+                         round_fp16_pair(value.z, g), round_fp16_pair(value.w, g));
+    } else if (position < args.residual_blocks) {
       const uint4 more = *reinterpret_cast<const uint4*>(
           args.q2 + image_offset(place, residual_stages, chunk / 16, chunk % 16));
       value = make_uint4(add_pairs(value.x, more.x), add_pairs(value.y, more.y),

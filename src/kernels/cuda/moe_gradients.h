@@ -13,10 +13,11 @@
 namespace quads::kernels::cuda {
 
 /// What a product's quantised rows stand for, in the natural order of K: bf16(q1 + q2) in the
-/// blocks that are compensated, q1 in the others.
+/// blocks that are compensated, q1 in the others; of an FP16 image bf16(q) of all.
 struct ImageValues {
   const Bf16* q1 = nullptr;  // images (quantize_rows.h)
   const Bf16* q2 = nullptr;
+  const float* row_scales = nullptr;     // of an FP16 image, q1; null: images are BF16
   const ImageRow* image_rows = nullptr;  // [rows]; rows that are nowhere are left alone
   int64_t rows = 0;
   int64_t k = 0;                            // a multiple of 16

@@ -13,15 +13,28 @@ constexpr int kBlock = 16;
 constexpr int kMaxRowThreads = kMaxQuantizedK / kBlock;
 constexpr uint32_t kBf16Infinity = 0x7F80;
 
-/// A block's values to the row's buffer, as BF16 (they are exact), two 16-byte chunks.
+/// A block's eight pairs to the row's buffer, two 16-byte chunks.
+__device__ __forceinline__ void put_words(uint4* row, int position, const uint32_t words[8]) {
+  row[position * 2] = make_uint4(words[0], words[1], words[2], words[3]);
+  row[position * 2 + 1] = make_uint4(words[4], words[5], words[6], words[7]);
+}
+
+/// A block's values to the row's buffer, as BF16 (they are exact).
 __device__ __forceinline__ void put_block(uint4* row, int position, const float q[16]) {
   uint32_t words[8];
 #pragma unroll
   for (int i = 0; i < 8; ++i) {
     words[i] = __byte_perm(__float_as_uint(q[2 * i]), __float_as_uint(q[2 * i + 1]), 0x7632);
   }
-  row[position * 2] = make_uint4(words[0], words[1], words[2], words[3]);
-  row[position * 2 + 1] = make_uint4(words[4], words[5], words[6], words[7]);
+  put_words(row, position, words);
+}
+
+/// A block's values in units of g as FP16, eight pairs; exact.
+__device__ __forceinline__ void pack_fp16(const float q[16], float inverse_g, uint32_t words[8]) {
+#pragma unroll
+  for (int i = 0; i < 8; ++i) {
+    words[i] = as_bits(__floats2half2_rn(q[2 * i] * inverse_g, q[2 * i + 1] * inverse_g));
+  }
 }
 
 /// Eight pairs of BF16 to values; returns the bits of the largest magnitude.
@@ -141,7 +154,7 @@ __device__ __forceinline__ void add_to_totals(const QuantizeRows& args, const Qu
 template <WeightFormat format>
 __device__ __forceinline__ void quantize_first(const float x[16], uint32_t amax, float g,
                                                float q[16], float* s1) {
-  if constexpr (format == WeightFormat::kNvfp4) {
+  if constexpr (kIsNvfp4<format>) {
     *s1 = e4m3_scale(__uint_as_float(amax << 16), 1.0F / g);
     quantize_values(x, *s1 * g, q);
   } else if constexpr (format == WeightFormat::kFp8) {
@@ -158,7 +171,8 @@ template <WeightFormat format, bool gated, bool statistics>
 __global__ void __launch_bounds__(kMaxRowThreads)
     quantize(const __grid_constant__ QuantizeRows args,
              const __grid_constant__ QuantizeShape shape) {
-  constexpr bool kNvfp4 = format == WeightFormat::kNvfp4;
+  constexpr bool kNvfp4 = kIsNvfp4<format>;
+  constexpr bool kFp16 = format == WeightFormat::kNvfp4Fp16;
   extern __shared__ __align__(16) uint4 buffers[];
   __shared__ uint32_t stage_amax[kMaxRowThreads / 8];  // of 8 blocks
   __shared__ uint16_t block_at[kMaxRowThreads];
@@ -212,6 +226,7 @@ __global__ void __launch_bounds__(kMaxRowThreads)
     bool live = false;
     for (int copy = 0; copy < args.copies; ++copy) live |= places[copy].index >= 0;
     const bool in_row = live && block < blocks;
+    float row_scale = 1.0F;
 
     if (live) {
       uint32_t whole = 0;
@@ -220,6 +235,7 @@ __global__ void __launch_bounds__(kMaxRowThreads)
       }
       const float g = kNvfp4 ? power_of_two_scale(whole, kNvfp4MaxBits)
                              : power_of_two_scale(largest, kE4m3MaxBits);
+      row_scale = g;
       float q[16];
       float s1 = 0.0F;
       quantize_first<format>(x, amax, g, q, &s1);
@@ -231,13 +247,15 @@ __global__ void __launch_bounds__(kMaxRowThreads)
         bad = !(amax_of(q) < __uint_as_float(0x7F800000U));
       }
       if (bad && in_row) atomicMin(args.first_bad_row, static_cast<int32_t>(row));
-      put_block(row1, position, q);
+      if constexpr (!kFp16) put_block(row1, position, q);
       if constexpr (kNvfp4) {
         const bool compensated = in_row && position < args.residual_blocks;
         if constexpr (statistics) {
           if (in_row && !bad && counts(args, row)) add_residuals(x, q, g, sums);
         }
-        if (position < shape.residual_stages * 8) {
+        uint32_t first[8];  // q1 as FP16
+        if constexpr (kFp16) pack_fp16(q, 1.0F / g, first);
+        if (kFp16 ? compensated : position < shape.residual_stages * 8) {
 #pragma unroll
           for (int i = 0; i < 16; ++i) x[i] = compensated ? x[i] - q[i] : 0.0F;
           if (compensated && args.channel_mask != nullptr) {
@@ -246,8 +264,18 @@ __global__ void __launch_bounds__(kMaxRowThreads)
           float s2 = e4m3_scale(amax_of(x), 1.0F / g);
           if (args.scale_floor) s2 = fmaxf(s2, residual_scale_floor(s1));
           quantize_values(x, s2 * g, q);
-          put_block(row2, position, q);
+          if constexpr (kFp16) {
+            uint32_t second[8];
+            pack_fp16(q, 1.0F / g, second);
+#pragma unroll
+            for (int i = 0; i < 8; ++i) {
+              first[i] = as_bits(__hadd2_rn(as_fp16_pair(first[i]), as_fp16_pair(second[i])));
+            }
+          } else {
+            put_block(row2, position, q);
+          }
         }
+        if constexpr (kFp16) put_words(row1, position, first);
       }
     }
     __syncthreads();
@@ -256,6 +284,9 @@ __global__ void __launch_bounds__(kMaxRowThreads)
       for (int copy = 0; copy < args.copies; ++copy) {
         const ImageRow to = places[copy];
         if (to.index < 0) continue;
+        if constexpr (kFp16) {
+          if (position == 0) args.row_scales[to.base + to.index] = row_scale;
+        }
         copy_row(row1, to, shape.stages, position, shape.row_threads,
                  reinterpret_cast<uint16_t*>(args.q1));
         copy_row(row2, to, shape.residual_stages, position, shape.row_threads,

@@ -25,20 +25,22 @@ void quantize_rows(const CudaContext& context, const QuantizeRows& args) {
           args.ldx);
   require(args.residual_blocks >= 0 && args.residual_blocks <= k / kNvfp4Block,
           "quantising rows: {} compensated blocks of {}", args.residual_blocks, k / kNvfp4Block);
-  require(args.format == WeightFormat::kNvfp4 ||
-              (args.residual_blocks == 0 && args.block_position == nullptr &&
-               args.residual_sums == nullptr),
+  require(is_nvfp4(args.format) || (args.residual_blocks == 0 && args.block_position == nullptr &&
+                                    args.residual_sums == nullptr),
           "quantising rows: compensation and its statistics are for NVFP4");
   require(args.rows >= 0 && args.rows <= kMaxRows && args.copies >= 1 && args.copies <= kMaxCopies,
           "quantising rows: {} rows, {} copies of each; copies are 1..{}", args.rows, args.copies,
           kMaxCopies);
   require((args.x == nullptr) != (args.gate_up == nullptr) || args.rows == 0,
           "quantising rows: either x or gate_up");
+  const bool fp16 = args.format == WeightFormat::kNvfp4Fp16;
+  require(!fp16 || (args.scale_floor && (args.row_scales != nullptr || args.rows == 0)),
+          "quantising rows to FP16: it takes the floor of residual scales and row_scales");
   require(args.first_bad_row != nullptr, "quantising rows: nowhere to report a bad row to");
   if (args.rows == 0) return;
   QuantizeShape shape;
   shape.stages = stages_of(k);
-  shape.residual_stages = stages_of(args.residual_blocks * kNvfp4Block);
+  shape.residual_stages = fp16 ? 0 : stages_of(args.residual_blocks * kNvfp4Block);
   shape.row_threads = shape.stages * 8;
   // Few rows are spread over the device; many share blocks, whole warps. Statistics are gathered
   // over a block's rows and added once: blocks are larger and fewer.
@@ -56,7 +58,7 @@ void quantize_rows(const CudaContext& context, const QuantizeRows& args) {
   require(shape.shared_bytes <= context.shared_bytes,
           "quantising rows of {} values takes {} bytes of shared memory; the device has {}", k,
           shape.shared_bytes, context.shared_bytes);
-  if (args.format == WeightFormat::kNvfp4) {
+  if (is_nvfp4(args.format)) {
     launch_quantize_nvfp4(context, args, shape);
   } else {
     launch_quantize_plain(context, args, shape);

@@ -1,7 +1,8 @@
 // Rows of activations to the images of q1 and q2 that the grouped product reads: NVFP4 with
 // residual compensation, both passes at once, FP8, or BF16 as it is. Codes are never formed; the
 // values are those of numerics/nvfp4.h, rac.h and fp8.h bit for bit, exact in BF16, scales folded
-// in.
+// in. Under a floor of q2's scales there is one image, of (q1 + q2) / g, exact in FP16, and the g
+// of every row (WeightFormat::kNvfp4Fp16).
 #pragma once
 
 #include <cstdint>
@@ -32,16 +33,16 @@ struct QuantizeRows {
   const ImageRow* image_rows = nullptr;
   int copies = 1;  // at most kMaxCopies
 
-  // Compensation; NVFP4 only.
+  // Compensation; the NVFP4 formats only.
   /// [k / 16] position that each block of 16 takes along K; null for the natural order.
   const int32_t* block_position = nullptr;
   /// Blocks at positions below are compensated. q2's image has stages_of(16 * residual_blocks).
   int residual_blocks = 0;
   /// [k] in the natural order, 1 = compensated; null: every channel of those blocks.
   const uint8_t* channel_mask = nullptr;
-  bool scale_floor = false;  // numerics/rac.h
+  bool scale_floor = false;  // numerics/rac.h; kNvfp4Fp16 needs it
 
-  // Statistics; NVFP4 only.
+  // Statistics; the NVFP4 formats only.
   /// [k] in the natural order: += numerics' residual_units of every channel, selected or not, of
   /// every counted row. Sums of integers: the same in any order. Null: none.
   int64_t* residual_sums = nullptr;
@@ -50,7 +51,8 @@ struct QuantizeRows {
   const int32_t* tokens = nullptr;
 
   Bf16* q1 = nullptr;
-  Bf16* q2 = nullptr;
+  Bf16* q2 = nullptr;           // not of kNvfp4Fp16
+  float* row_scales = nullptr;  // [padded rows] of the image; kNvfp4Fp16 only
   /// Lowered (atomic minimum) to the first row that holds a NaN or an Inf, or whose rounding leaves
   /// BF16's range. Such a row's image holds a NaN or an Inf in its place, and it does not count.
   /// The caller sets it to INT32_MAX beforehand.

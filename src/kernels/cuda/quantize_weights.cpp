@@ -25,12 +25,12 @@ void quantize_weights(const CudaContext& context, const QuantizeWeights& args) {
           kTileRows);
   require(args.stride % 8 == 0, "quantising weights: {} elements from one to the next",
           args.stride);
-  require(args.block_position == nullptr || args.format == WeightFormat::kNvfp4,
+  require(args.block_position == nullptr || is_nvfp4(args.format),
           "quantising weights: only NVFP4 weights have blocks in another order");
   const int64_t tiles = args.matrices * (args.n / kTileRows) * stages_of(args.k);
   require(tiles <= INT_MAX, "quantising weights: {} tiles are too many", tiles);
   weight_amax(context, args.w, args.matrices, args.stride, args.n * args.k, args.amax_bits);
-  if (args.format == WeightFormat::kNvfp4) {
+  if (is_nvfp4(args.format)) {
     launch_pack_nvfp4(context, args);
   } else {
     launch_pack_plain(context, args);

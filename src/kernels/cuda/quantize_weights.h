@@ -35,6 +35,7 @@ struct QuantizeWeights {
 constexpr uint32_t max_weight_bits(WeightFormat format) {
   switch (format) {
     case WeightFormat::kNvfp4:
+    case WeightFormat::kNvfp4Fp16:
       return 0x7F6F;  // below 1.875 * 2^127
     case WeightFormat::kFp8:
       return 0x4B60;  // 448 * 2^15

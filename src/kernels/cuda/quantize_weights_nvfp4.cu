@@ -1,6 +1,6 @@
 // Weights to NVFP4 fragments: amax, global scale, then a block of threads a tile of 64 rows x 128
 // k.
-#include "kernels/cuda/fragment_codes.h"
+#include "kernels/cuda/fragment_codes_fp16.h"
 #include "kernels/cuda/fragment_weights.h"
 #include "kernels/cuda/grouped_gemm.h"
 #include "kernels/cuda/launch.cuh"
@@ -72,6 +72,7 @@ __device__ __forceinline__ uint2 quantize_codes(const uint16_t* x, float g, floa
   return make_uint2(codes[0], codes[1]);
 }
 
+template <bool fp16>
 __global__ void __launch_bounds__(kThreads)
     pack_nvfp4(QuantizeWeights args, int tiles_of_matrix, int stages) {
   __shared__ int block_at[kBlocksOfStage];  // -1: behind the end of K
@@ -133,9 +134,11 @@ __global__ void __launch_bounds__(kThreads)
     for (int p = 0; p < 8; ++p) {
       const int r = slice * 16 + (lane >> 2) + (p & 1) * 8;
       const uint32_t byte = byte_of(r, half * 4 + i * 2 + p / 4, (lane & 3) + (p >> 1 & 1) * 4);
-      pairs[p] = masked_pair(byte & 0xFU, byte >> 4);
+      pairs[p] =
+          fp16 ? masked_pair_fp16(byte & 0xFU, byte >> 4) : masked_pair(byte & 0xFU, byte >> 4);
     }
-    const CodeWords two = encode_pairs(pairs);
+    const CodeWords two = fp16 ? CodeWords{encode_pairs_fp16(pairs), encode_pairs_fp16(pairs + 4)}
+                               : encode_pairs(pairs);
     words[2 * i] = two.first;
     words[2 * i + 1] = two.second;
   }
@@ -148,7 +151,8 @@ __global__ void __launch_bounds__(kThreads)
     const uint32_t(*at)[kBlocksOfStage] = &scales[of_slice * 16 + g_row];
     const uint32_t word =
         scale_word(at[0][k32 * 2], at[8][k32 * 2], at[0][k32 * 2 + 1], at[8][k32 * 2 + 1]);
-    *reinterpret_cast<uint32_t*>(out + of_slice * kSliceBytes + 1024 + g_row * 16 + k32 * 4) = word;
+    *reinterpret_cast<uint32_t*>(out + of_slice * kSliceBytes + 1024 + g_row * 16 + k32 * 4) =
+        fp16 ? scale_word_fp16(word) : word;
   }
   if (stage == 0 && tile % tiles_of_matrix == 0 && thread == 0) args.global_scales[matrix] = g;
   let_next_kernel_start();
@@ -170,8 +174,9 @@ void launch_weight_amax(const CudaContext& context, const Bf16* w, int matrices,
 void launch_pack_nvfp4(const CudaContext& context, const QuantizeWeights& args) {
   const auto tiles = static_cast<int>(args.n / kTileRows);
   const int stages = stages_of(args.k);
-  launch(context, "pack_nvfp4", pack_nvfp4, args.matrices * tiles * stages, kThreads, 0, args,
-         tiles, stages);
+  const bool fp16 = args.format == WeightFormat::kNvfp4Fp16;
+  launch(context, "pack_nvfp4", fp16 ? pack_nvfp4<true> : pack_nvfp4<false>,
+         args.matrices * tiles * stages, kThreads, 0, args, tiles, stages);
 }
 
 }  // namespace quads::kernels::cuda

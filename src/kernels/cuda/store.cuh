@@ -11,6 +11,16 @@
 
 namespace quads::kernels::cuda {
 
+/// A warp's accumulators, 8 rows of activations in units of their `scales`, to values: powers of
+/// two, so exact.
+__device__ __forceinline__ void scale_sums(const float* scales, int lane, float* d) {
+  const float2 two = *reinterpret_cast<const float2*>(scales + (lane & 3) * 2);
+  d[0] *= two.x;
+  d[1] *= two.y;
+  d[2] *= two.x;
+  d[3] *= two.y;
+}
+
 /// d: a warp's accumulators of 16 rows of N from `row` on and 8 rows of activations from `column`
 /// on. Lane 4 g + t has rows g, g + 8 and columns 2 t, 2 t + 1.
 __device__ __forceinline__ void store_sums(const float* d, int row, int column, int lane,

@@ -26,6 +26,7 @@ template <class WeightDecoder, bool wgmma, int warpgroups, int tiles, int column
           int producer_registers = 0>
 struct TileConfig {
   using Decoder = WeightDecoder;
+  static constexpr bool kFp16 = Decoder::kFormat == WeightFormat::kNvfp4Fp16;
   static constexpr bool kWgmma = wgmma;
   static constexpr int kWarpgroups = warpgroups;
   static constexpr int kTiles = tiles;
@@ -69,6 +70,35 @@ struct UnitQueue {
   }
   __device__ __forceinline__ void release(int i, bool elected) {
     if (i % kChunk == kChunk - 1 && elected) barrier_arrive(empty(i / kChunk & 1));
+  }
+};
+
+/// The scales of a unit's rows of activations, where images are in units of them: two units' worth.
+template <int columns>
+struct RowScales {
+  float values[2][columns];
+  uint64_t barriers[4];  // full, full, empty, empty
+
+  __device__ void init(int readers) {
+    for (int i = 0; i < 2; ++i) {
+      barrier_init(shared_address(&barriers[i]), 1);
+      barrier_init(shared_address(&barriers[2 + i]), readers);
+    }
+  }
+  /// By one lane, for units in order.
+  __device__ void copy(int unit, const float* from, int count) {
+    const uint32_t full = shared_address(&barriers[unit & 1]);
+    barrier_wait(shared_address(&barriers[2 + (unit & 1)]), (unit >> 1 & 1) ^ 1);
+    barrier_expect(full, count * 4);
+    bulk_copy(shared_address(values[unit & 1]), from, count * 4, full);
+  }
+  /// By every reader: a unit's scales, and after their use release.
+  __device__ const float* get(int unit) {
+    barrier_wait(shared_address(&barriers[unit & 1]), unit >> 1 & 1);
+    return values[unit & 1];
+  }
+  __device__ void release(int unit, bool elected) {
+    if (elected) barrier_arrive(shared_address(&barriers[2 + (unit & 1)]));
   }
 };
 
@@ -124,7 +154,8 @@ __device__ void stream_weights(const GemmArgs& args, int count, uint32_t ring, u
 /// By one lane: the activations of all units; q2 behind q1.
 template <class C>
 __device__ void stream_activations(const GemmArgs& args, int count, uint32_t ring,
-                                   uint32_t barriers, UnitQueue* queue) {
+                                   uint32_t barriers, UnitQueue* queue,
+                                   RowScales<C::kColumns>* row_scales) {
   wait_for_previous_kernel();
   int slot = 0;
   uint32_t parity = 1;
@@ -132,6 +163,9 @@ __device__ void stream_activations(const GemmArgs& args, int count, uint32_t rin
     const Unit unit = queue->get(u);
     queue->release(u, true);
     const int columns = unit.columns();
+    if constexpr (C::kFp16) {
+      row_scales->copy(u, args.row_scales + unit.image_row + unit.image_first, columns);
+    }
     const int64_t step = static_cast<int64_t>(unit.padded_rows) * kStageK;
     const int64_t first = unit.image_first * kStageK;
     const int64_t before = static_cast<int64_t>(unit.image_row) * kStageK;
@@ -242,8 +276,8 @@ __device__ __forceinline__ void multiply_stage(Consumer<C>& consumer,
       wgmma_fence();
 #pragma unroll
       for (int j = 0; j < 4; ++j) {
-        wgmma<columns>(sums[tile], consumer.a[buffer][j],
-                       wgmma_descriptor(descriptor, panel * 1024 + j * 32));
+        wgmma<columns, C::kFp16>(sums[tile], consumer.a[buffer][j],
+                                 wgmma_descriptor(descriptor, panel * 1024 + j * 32));
       }
       wgmma_commit();
     }
@@ -257,8 +291,8 @@ __device__ __forceinline__ void multiply_stage(Consumer<C>& consumer,
         for (int c = 0; c < columns / 8; ++c) {
           uint32_t b[4];
           load_matrices(b, image + c * 2048 + panel * 1024 + row * 128 + ((chunk ^ row) << 4));
-          mma_16x8x16(sums[tile] + c * 4, consumer.a[buffer][2 * pair], b[0], b[1]);
-          mma_16x8x16(sums[tile] + c * 4, consumer.a[buffer][2 * pair + 1], b[2], b[3]);
+          mma_16x8x16<C::kFp16>(sums[tile] + c * 4, consumer.a[buffer][2 * pair], b[0], b[1]);
+          mma_16x8x16<C::kFp16>(sums[tile] + c * 4, consumer.a[buffer][2 * pair + 1], b[2], b[3]);
         }
       }
     }
@@ -270,10 +304,11 @@ __device__ __forceinline__ void multiply_stage(Consumer<C>& consumer,
   consumer.activations.release(consumer.elected());
 }
 
-/// A unit of `rows` rows of activations (a multiple of 8).
+/// Unit `u` of this block, of `rows` rows of activations (a multiple of 8).
 template <int rows, bool compensated, class C>
-__device__ __forceinline__ void multiply_unit(const GemmArgs& args, const Unit& unit,
-                                              Consumer<C>& consumer) {
+__device__ __forceinline__ void multiply_unit(const GemmArgs& args, const Unit& unit, int u,
+                                              Consumer<C>& consumer,
+                                              RowScales<C::kColumns>* row_scales) {
   constexpr int kWidth = compensated ? 2 * rows : rows;
   float sums[C::kTiles][kWidth / 2] = {};
   int stage = 0;
@@ -282,6 +317,16 @@ __device__ __forceinline__ void multiply_unit(const GemmArgs& args, const Unit& 
   }
   for (; stage < args.stages; ++stage) multiply_stage<rows, C, kWidth>(consumer, sums);
   const int warp = static_cast<int>(threadIdx.x) >> 5;
+  if constexpr (C::kFp16) {
+    const float* scales = row_scales->get(u);
+#pragma unroll
+    for (int i = 0; i < C::kTiles * rows / 8; ++i) {
+      const int j = i % (rows / 8);
+      scale_sums(scales + j * 8, consumer.lane, sums[i / (rows / 8)] + j * 4);
+    }
+    __syncwarp();
+    row_scales->release(u, consumer.elected());
+  }
 #pragma unroll
   for (int tile = 0; tile < C::kTiles; ++tile) {
     if constexpr (compensated) {
@@ -300,13 +345,14 @@ __device__ __forceinline__ void multiply_unit(const GemmArgs& args, const Unit& 
 
 /// One instance a number of rows: the width of a product is fixed in its instruction.
 template <bool compensated, class C, int rows = 8>
-__device__ __forceinline__ void multiply_any(const GemmArgs& args, const Unit& unit, int columns,
-                                             Consumer<C>& consumer) {
+__device__ __forceinline__ void multiply_any(const GemmArgs& args, const Unit& unit, int u,
+                                             int columns, Consumer<C>& consumer,
+                                             RowScales<C::kColumns>* row_scales) {
   if constexpr (rows * (compensated ? 2 : 1) <= C::kColumns) {
     if (columns == rows) {
-      multiply_unit<rows, compensated>(args, unit, consumer);
+      multiply_unit<rows, compensated>(args, unit, u, consumer, row_scales);
     } else {
-      multiply_any<compensated, C, rows + 8>(args, unit, columns, consumer);
+      multiply_any<compensated, C, rows + 8>(args, unit, u, columns, consumer, row_scales);
     }
   }
 }
@@ -316,6 +362,7 @@ __global__ void __launch_bounds__(C::kThreads, 1) tile_gemm(const __grid_constan
   extern __shared__ __align__(1024) uint8_t shared[];
   __shared__ ExpertTable table;
   __shared__ UnitQueue queue;
+  __shared__ __align__(16) RowScales<C::kColumns> row_scales;
   const int lane = threadIdx.x & 31;
   const int warp = __shfl_sync(~0U, threadIdx.x >> 5, 0);
   let_next_kernel_start();
@@ -340,6 +387,7 @@ __global__ void __launch_bounds__(C::kThreads, 1) tile_gemm(const __grid_constan
       barrier_init(activation_barriers + 8 * (C::kActivationStages + i), C::kConsumerWarps);
     }
     queue.init(C::kConsumerWarps + 2);
+    if constexpr (C::kFp16) row_scales.init(C::kConsumerWarps);
     barrier_init_fence();
   }
   constexpr int kTileHeight = compensated ? C::kColumns / 2 : C::kColumns;
@@ -357,7 +405,7 @@ __global__ void __launch_bounds__(C::kThreads, 1) tile_gemm(const __grid_constan
     if (role == 0 && lane == 0) {
       stream_weights<C>(args, count, weight_ring, weight_barriers, &queue);
     } else if (role == 1 && lane == 0) {
-      stream_activations<C>(args, count, activation_ring, activation_barriers, &queue);
+      stream_activations<C>(args, count, activation_ring, activation_barriers, &queue, &row_scales);
     } else if (role == 2) {
       find_units<C>(args, table, count, n_parts, lane, &queue);
     }
@@ -378,11 +426,18 @@ __global__ void __launch_bounds__(C::kThreads, 1) tile_gemm(const __grid_constan
     for (int u = 0; u < count; ++u) {
       // Read where it lies, after the loop over K: registers are what the loop is short of.
       const Unit& unit = queue.get(u);
-      multiply_any<compensated>(args, unit, unit.columns(), consumer);
+      multiply_any<compensated>(args, unit, u, unit.columns(), consumer, &row_scales);
       __syncwarp();
       queue.release(u, consumer.elected());
     }
   }
+}
+
+/// Shared memory of a block, its static part included.
+template <class C>
+constexpr int tile_shared_bytes() {
+  return C::kSharedBytes +
+         static_cast<int>(sizeof(ExpertTable) + sizeof(UnitQueue) + sizeof(RowScales<C::kColumns>));
 }
 
 /// Which kernels of a tile are compiled: without a second pass, with one.

@@ -11,9 +11,11 @@ namespace quads::kernels::cuda {
 
 /// Every decoder: load(slice, half, lane) takes what a thread needs of 64 k of a slice;
 /// decode(pair, a0, a1) gives fragments 2 pair and 2 pair + 1 of them. One with kPlain has
-/// load_fragments(slice, half, lane, a) in their place: what it loads needs no decoding.
-struct Nvfp4Decoder {
-  static constexpr WeightFormat kFormat = WeightFormat::kNvfp4;
+/// load_fragments(slice, half, lane, a) in their place: what it loads needs no decoding. Operands
+/// are BF16, or FP16 if kFormat says so.
+template <WeightFormat format>
+struct AnyNvfp4Decoder {
+  static constexpr WeightFormat kFormat = format;
   static constexpr bool kPlain = false;
   uint4 codes;
   uint2 scales;
@@ -23,13 +25,18 @@ struct Nvfp4Decoder {
     scales = load_shared_8(slice + 1024 + (lane >> 2) * 16 + half * 8);
   }
   __device__ __forceinline__ void decode(int pair, uint32_t a0[4], uint32_t a1[4]) const {
-    if (pair == 0) {
-      decode_blocks(codes.x, codes.y, scales.x, a0, a1);
+    const uint32_t first = pair == 0 ? codes.x : codes.z;
+    const uint32_t second = pair == 0 ? codes.y : codes.w;
+    const uint32_t scale = pair == 0 ? scales.x : scales.y;
+    if constexpr (format == WeightFormat::kNvfp4Fp16) {
+      decode_blocks_fp16(first, second, scale, a0, a1);
     } else {
-      decode_blocks(codes.z, codes.w, scales.y, a0, a1);
+      decode_blocks(first, second, scale, a0, a1);
     }
   }
 };
+using Nvfp4Decoder = AnyNvfp4Decoder<WeightFormat::kNvfp4>;
+using Nvfp4Fp16Decoder = AnyNvfp4Decoder<WeightFormat::kNvfp4Fp16>;
 
 struct Fp8Decoder {
   static constexpr WeightFormat kFormat = WeightFormat::kFp8;

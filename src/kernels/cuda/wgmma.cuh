@@ -1,5 +1,6 @@
-// The warpgroup's matrix product of Hopper (sm_90a): d[64, N] += a[64, 16] b[N, 16]^T, BF16 with
-// FP32 sums, a in registers, b in shared memory (a panel of 64 k, rows of 128 bytes, swizzled).
+// The warpgroup's matrix product of Hopper (sm_90a): d[64, N] += a[64, 16] b[N, 16]^T, BF16 or
+// FP16 with FP32 sums, a in registers, b in shared memory (a panel of 64 k, rows of 128 bytes,
+// swizzled).
 #pragma once
 
 #include <cstdint>
@@ -27,7 +28,7 @@ __device__ __forceinline__ uint64_t wgmma_descriptor(uint32_t word, int offset) 
   return descriptor;
 }
 
-template <int N>
+template <int N, bool fp16 = false>
 __device__ __forceinline__ void wgmma(float* d, const uint32_t* a, uint64_t b);
 
 // The accumulators of 8 k columns are operands 0 .. 4 k - 1; a and b follow.
@@ -80,15 +81,18 @@ __device__ __forceinline__ void wgmma(float* d, const uint32_t* a, uint64_t b);
 #define QUADS_ACCUMULATORS_184 QUADS_ACCUMULATORS_176, "+f"(d[88]), "+f"(d[89]), "+f"(d[90]), "+f"(d[91])
 #define QUADS_REGISTERS_192 QUADS_REGISTERS_184 ", %92, %93, %94, %95"
 #define QUADS_ACCUMULATORS_192 QUADS_ACCUMULATORS_184, "+f"(d[92]), "+f"(d[93]), "+f"(d[94]), "+f"(d[95])
-#define QUADS_WGMMA(N, A0, A1, A2, A3, B)                                                      \
+#define QUADS_WGMMA_OF(N, FP16, TYPE, A0, A1, A2, A3, B)                                        \
   template <>                                                                                    \
-  __device__ __forceinline__ void wgmma<N>(float* d, const uint32_t* a, uint64_t b) {            \
+  __device__ __forceinline__ void wgmma<N, FP16>(float* d, const uint32_t* a, uint64_t b) {      \
     asm volatile("{ .reg .pred add; setp.eq.u32 add, 1, 1; wgmma.mma_async.sync.aligned.m64n" #N \
-                 "k16.f32.bf16.bf16 {" QUADS_REGISTERS_##N "}, {%" #A0 ", %" #A1 ", %" #A2       \
-                 ", %" #A3 "}, %" #B ", add, 1, 1, 0; }"                                         \
+                 "k16.f32." TYPE "." TYPE " {" QUADS_REGISTERS_##N "}, {%" #A0 ", %" #A1         \
+                 ", %" #A2 ", %" #A3 "}, %" #B ", add, 1, 1, 0; }"                               \
                  : QUADS_ACCUMULATORS_##N                                                        \
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));                          \
   }
+#define QUADS_WGMMA(N, A0, A1, A2, A3, B)              \
+  QUADS_WGMMA_OF(N, false, "bf16", A0, A1, A2, A3, B)  \
+  QUADS_WGMMA_OF(N, true, "f16", A0, A1, A2, A3, B)
 QUADS_WGMMA(8, 4, 5, 6, 7, 8)
 QUADS_WGMMA(16, 8, 9, 10, 11, 12)
 QUADS_WGMMA(24, 12, 13, 14, 15, 16)
@@ -108,6 +112,7 @@ QUADS_WGMMA(160, 80, 81, 82, 83, 84)
 QUADS_WGMMA(176, 88, 89, 90, 91, 92)
 QUADS_WGMMA(192, 96, 97, 98, 99, 100)
 #undef QUADS_WGMMA
+#undef QUADS_WGMMA_OF
 // clang-format on
 
 }  // namespace quads::kernels::cuda

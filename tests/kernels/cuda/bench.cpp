@@ -24,6 +24,8 @@ const char* format_name(WeightFormat format) {
   switch (format) {
     case WeightFormat::kNvfp4:
       return "nvfp4";
+    case WeightFormat::kNvfp4Fp16:
+      return "nvfp4, floor";
     case WeightFormat::kFp8:
       return "fp8";
     case WeightFormat::kBf16:
@@ -62,7 +64,7 @@ void print_product(BenchLayer* layer, WeightFormat format, Projection projection
     layer->quantize(context, projection);
   };
   fmt::print(R"(,"quantize_us":{:.2f})", time_graph(false, 20, 7, quantize));
-  if (format == WeightFormat::kNvfp4) {
+  if (is_nvfp4(format)) {
     layer->count_residuals(true);
     fmt::print(R"(,"quantize_with_sums_us":{:.2f})", time_graph(false, 20, 7, quantize));
     layer->count_residuals(false);
@@ -105,7 +107,7 @@ void print_layer(BenchLayer* layer, WeightFormat format, int tokens, int percent
              products, time([&](const CudaContext& context) { layer->route(context); }),
              time([&](const CudaContext& context) { layer->sort(context); }),
              time([&](const CudaContext& context) { layer->combine(context); }));
-  if (format == WeightFormat::kNvfp4) {
+  if (is_nvfp4(format)) {
     layer->count_residuals(true);
     fmt::print(R"(,"layer_with_sums_us":{:.1f})", time_graph(true, launches, 7, whole));
     layer->count_residuals(false);
@@ -194,7 +196,7 @@ template <class Print>
 void for_cells(BenchLayer* layer, WeightFormat format, Print print) {
   for (const int tokens : kTokens) {
     for (const int percent : {0, 50, 100}) {
-      if (percent > 0 && format != WeightFormat::kNvfp4) continue;
+      if (percent > 0 && !is_nvfp4(format)) continue;
       layer->prepare(tokens, percent);
       print(tokens, percent);
     }
@@ -210,8 +212,8 @@ void run_bench() {
              R"("multiprocessors":{},"capability":{},"copy_bytes_per_s":{:.4g},)"
              "\n",
              context.multiprocessors, context.capability, bandwidth);
-  constexpr WeightFormat kFormats[] = {WeightFormat::kNvfp4, WeightFormat::kFp8,
-                                       WeightFormat::kBf16};
+  constexpr WeightFormat kFormats[] = {WeightFormat::kNvfp4, WeightFormat::kNvfp4Fp16,
+                                       WeightFormat::kFp8, WeightFormat::kBf16};
   std::vector<std::unique_ptr<BenchLayer>> layers;
   for (const WeightFormat format : kFormats) layers.push_back(std::make_unique<BenchLayer>(format));
   fmt::print("\"layers\":[\n");

@@ -21,7 +21,8 @@ void pack(int64_t n, int64_t k, WeightFormat format, const std::vector<int32_t>&
           int seed, std::span<uint8_t> out) {
   switch (format) {
     case WeightFormat::kNvfp4:
-      return pack_fragments(random_weight(n, k, seed), positions, out);
+    case WeightFormat::kNvfp4Fp16:
+      return pack_fragments(random_weight(n, k, seed), positions, out, format);
     case WeightFormat::kFp8:
       return pack_fp8_fragments(random_fp8_weight(n, k, seed), out);
     case WeightFormat::kBf16: {
@@ -72,6 +73,7 @@ BenchLayer::BenchLayer(WeightFormat format)
       sorted_image_rows_(kMaxSlotsOfBench),
       q1_(image_elements(kMaxSlotsOfBench, kBenchExperts, stages_of(kBenchHidden))),
       q2_(q1_.size()),
+      row_scales_(padded_rows_bound(kMaxSlotsOfBench, kBenchExperts)),
       residual_sums_(std::vector<int64_t>(kBenchHidden)),
       bad_(std::vector<int32_t>{INT_MAX}) {
   std::vector<Bf16> x;
@@ -138,7 +140,7 @@ void BenchLayer::sort(const CudaContext& context) {
 }
 
 void BenchLayer::quantize(const CudaContext& context, Projection projection) {
-  const bool nvfp4 = format_ == WeightFormat::kNvfp4;
+  const bool nvfp4 = is_nvfp4(format_);
   QuantizeRows args;
   args.format = format_;
   if (projection == Projection::kGateUp) {
@@ -157,6 +159,8 @@ void BenchLayer::quantize(const CudaContext& context, Projection projection) {
     args.block_position = nvfp4 ? device_width_positions_.data() : nullptr;
   }
   args.residual_blocks = blocks_of(projection);
+  args.scale_floor = format_ == WeightFormat::kNvfp4Fp16;
+  args.row_scales = row_scales_.data();
   args.residual_sums = statistics_ ? residual_sums_.data() : nullptr;
   args.q1 = reinterpret_cast<Bf16*>(q1_.data());
   args.q2 = reinterpret_cast<Bf16*>(q2_.data());
@@ -176,7 +180,9 @@ GroupedGemm BenchLayer::gemm(Projection projection, int set) {
   gemm.expert_offsets = offsets_.data();
   gemm.q1 = reinterpret_cast<const Bf16*>(q1_.data());
   gemm.q2 = reinterpret_cast<const Bf16*>(q2_.data());
-  gemm.residual_stages = stages_of(blocks_of(projection) * 16);
+  gemm.row_scales = row_scales_.data();
+  const bool two_passes = format_ == WeightFormat::kNvfp4;
+  gemm.residual_stages = two_passes ? stages_of(blocks_of(projection) * 16) : 0;
   gemm.y = first ? gate_up_y_.data() : parts_.data();
   gemm.rows_bound = tokens_ * kBenchTopK;
   return gemm;

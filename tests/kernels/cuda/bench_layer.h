@@ -69,6 +69,7 @@ class BenchLayer {
   DeviceArray<int32_t> ids_, offsets_, sorted_rows_, sorted_tokens_;
   DeviceArray<ImageRow> image_rows_, sorted_image_rows_;
   DeviceArray<uint16_t> q1_, q2_;
+  DeviceArray<float> row_scales_;
   DeviceArray<int64_t> residual_sums_;
   DeviceArray<int32_t> bad_;
 };

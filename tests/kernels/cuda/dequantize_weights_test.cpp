@@ -34,6 +34,7 @@ std::vector<float> fake_quantised(const std::vector<float>& w, int64_t n, int64_
                                   WeightFormat format) {
   switch (format) {
     case WeightFormat::kNvfp4:
+    case WeightFormat::kNvfp4Fp16:
       return fake_quantise_nvfp4(w, n, k, "w");
     case WeightFormat::kFp8:
       return dequantise_fp8(quantise_fp8(w, n, k, 128, "w"), "w");
@@ -45,8 +46,8 @@ std::vector<float> fake_quantised(const std::vector<float>& w, int64_t n, int64_
 
 class DequantizeWeightsTest : public ::testing::TestWithParam<WeightFormat> {};
 INSTANTIATE_TEST_SUITE_P(Formats, DequantizeWeightsTest,
-                         ::testing::Values(WeightFormat::kNvfp4, WeightFormat::kFp8,
-                                           WeightFormat::kBf16));
+                         ::testing::Values(WeightFormat::kNvfp4, WeightFormat::kNvfp4Fp16,
+                                           WeightFormat::kFp8, WeightFormat::kBf16));
 
 TEST_P(DequantizeWeightsTest, ValuesAreNumericsInTheNaturalOrder) {
   QUADS_NEEDS_DEVICE();
@@ -63,7 +64,7 @@ TEST_P(DequantizeWeightsTest, ValuesAreNumericsInTheNaturalOrder) {
       expected.insert(expected.end(), values.begin(), values.end());
     }
     for (const bool permuted : {false, true}) {
-      if (permuted && format != WeightFormat::kNvfp4) continue;
+      if (permuted && !is_nvfp4(format)) continue;
       std::vector<int32_t> positions;  // odd blocks first
       for (int64_t b = 0; b < k / 16; ++b) {
         positions.push_back(static_cast<int32_t>(b % 2 == 1 ? b / 2 : k / 32 + b / 2));

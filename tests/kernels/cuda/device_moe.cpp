@@ -12,11 +12,12 @@ namespace {
 constexpr int64_t kGuardRows = 4;
 
 std::vector<uint8_t> pack_all(const std::vector<Nvfp4Matrix>& weights,
-                              const Compensation& compensation) {
+                              const Compensation& compensation, WeightFormat format) {
   const int64_t bytes = fragment_bytes(weights[0].rows, weights[0].k);
   std::vector<uint8_t> packed(bytes * weights.size());
   for (size_t e = 0; e < weights.size(); ++e) {
-    pack_fragments(weights[e], compensation.positions, std::span(packed).subspan(e * bytes, bytes));
+    pack_fragments(weights[e], compensation.positions, std::span(packed).subspan(e * bytes, bytes),
+                   format);
   }
   return packed;
 }
@@ -34,16 +35,23 @@ std::unique_ptr<DeviceArray<T>> array_of(size_t size) {
 
 }  // namespace
 
-DeviceMoe::DeviceMoe(const std::vector<Nvfp4Matrix>& weights, Compensation compensation)
+DeviceMoe::DeviceMoe(const std::vector<Nvfp4Matrix>& weights, Compensation compensation,
+                     WeightFormat format)
     : compensation_(std::move(compensation)),
+      format_(format),
       experts_(static_cast<int>(weights.size())),
       n_(weights[0].rows),
       k_(weights[0].k),
-      weights_(pack_all(weights, compensation_)),
+      weights_(pack_all(weights, compensation_, format)),
       global_scales_(scales_of(weights)),
       positions_(compensation_.positions),
       channels_(compensation_.channels),
       bad_(1) {}
+
+int DeviceMoe::residual_stages() const {
+  if (format_ == WeightFormat::kNvfp4Fp16) return 0;
+  return stages_of(compensation_.residual_blocks * kNvfp4Block);
+}
 
 void DeviceMoe::load(const Routing& routing, const std::vector<Bf16>& x) {
   tokens_ = static_cast<int64_t>(x.size()) / k_;
@@ -54,18 +62,20 @@ void DeviceMoe::load(const Routing& routing, const std::vector<Bf16>& x) {
   x_ = std::make_unique<DeviceArray<Bf16>>(x);
   const int64_t padded =
       padded_rows_bound(static_cast<int64_t>(routing.sorted_rows.size()), experts_);
-  const int residual_stages = stages_of(compensation_.residual_blocks * kNvfp4Block);
   q1_ = array_of<uint16_t>(padded * stages_of(k_) * kStageK);
-  q2_ = array_of<uint16_t>(padded * residual_stages * kStageK);
+  q2_ = array_of<uint16_t>(padded * residual_stages() * kStageK);
+  row_scales_ = array_of<float>(format_ == WeightFormat::kNvfp4Fp16 ? padded : 0);
   y_ = array_of<uint32_t>((rows_ + kGuardRows) * n_);
   q1_->fill_bytes(0xFF);
   q2_->fill_bytes(0xFF);
+  row_scales_->fill_bytes(0xFF);
   poison_y();
   bad_.upload({INT_MAX});
 }
 
 void DeviceMoe::quantize(const CudaContext& context) {
   QuantizeRows args;
+  args.format = format_;
   args.x = x_->data();
   args.ldx = k_;
   args.rows = tokens_;
@@ -78,6 +88,7 @@ void DeviceMoe::quantize(const CudaContext& context) {
   args.scale_floor = compensation_.scale_floor;
   args.q1 = reinterpret_cast<Bf16*>(q1_->data());
   args.q2 = reinterpret_cast<Bf16*>(q2_->data());
+  args.row_scales = row_scales_->data();
   args.first_bad_row = bad_.data();
   quantize_rows(context, args);
 }
@@ -87,12 +98,14 @@ GroupedGemm DeviceMoe::gemm(bool y_is_bf16) {
   gemm.experts = experts_;
   gemm.n = n_;
   gemm.k = k_;
+  gemm.format = format_;
   gemm.weights = weights_.data();
   gemm.global_scales = global_scales_.data();
   gemm.expert_offsets = offsets_->data();
   gemm.q1 = reinterpret_cast<const Bf16*>(q1_->data());
   gemm.q2 = reinterpret_cast<const Bf16*>(q2_->data());
-  gemm.residual_stages = stages_of(compensation_.residual_blocks * kNvfp4Block);
+  gemm.row_scales = row_scales_->data();
+  gemm.residual_stages = residual_stages();
   gemm.y = y_->data();
   gemm.y_is_bf16 = y_is_bf16;
   gemm.rows_bound = static_cast<int64_t>(image_rows_->size());

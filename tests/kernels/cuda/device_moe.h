@@ -14,7 +14,8 @@ namespace quads::kernels::cuda {
 
 class DeviceMoe {
  public:
-  DeviceMoe(const std::vector<Nvfp4Matrix>& weights, Compensation compensation);
+  DeviceMoe(const std::vector<Nvfp4Matrix>& weights, Compensation compensation,
+            WeightFormat format = WeightFormat::kNvfp4);
 
   /// Takes tokens' rows x [tokens, k] to the device. Images and y are filled with NaNs.
   void load(const Routing& routing, const std::vector<Bf16>& x);
@@ -28,11 +29,15 @@ class DeviceMoe {
   std::vector<uint16_t> q1() const { return q1_->download(); }
   std::vector<uint16_t> q2() const { return q2_->download(); }
   std::vector<uint32_t> y_bits(bool y_is_bf16) const;
+  std::vector<float> row_scales() const { return row_scales_->download(); }
   int32_t first_bad_row() const { return bad_.download()[0]; }
   void poison_y() { y_->fill_bytes(0xFF); }
 
  private:
+  int residual_stages() const;
+
   Compensation compensation_;
+  WeightFormat format_;
   int experts_;
   int64_t n_, k_;
   DeviceArray<uint8_t> weights_;
@@ -47,6 +52,7 @@ class DeviceMoe {
   std::unique_ptr<DeviceArray<ImageRow>> image_rows_;
   std::unique_ptr<DeviceArray<Bf16>> x_;
   std::unique_ptr<DeviceArray<uint16_t>> q1_, q2_;
+  std::unique_ptr<DeviceArray<float>> row_scales_;  // of an FP16 image
   std::unique_ptr<DeviceArray<uint32_t>> y_;
 };
 

@@ -7,7 +7,7 @@
 #include <cstring>
 
 #include "base/error.h"
-#include "kernels/cuda/fragment_codes.h"
+#include "kernels/cuda/fragment_codes_fp16.h"
 #include "kernels/cuda/moe_problem.h"
 #include "numerics/bf16.h"
 #include "numerics/e2m1.h"
@@ -52,6 +52,45 @@ TEST(FragmentCodes, EveryScaleDecodesToItsValueInEveryPlace) {
   EXPECT_EQ(restore_scale(1), 0xFFU);  // no scale gives it
 }
 
+TEST(FragmentCodesFp16, EveryPairOfCodesDecodesToItsValueInEveryPlace) {
+  for (uint32_t low = 0; low < 16; ++low) {
+    for (uint32_t high = 0; high < 16; ++high) {
+      for (int place = 0; place < 4; ++place) {
+        uint32_t pairs[4];
+        for (int i = 0; i < 4; ++i) {
+          pairs[i] = masked_pair_fp16((i * 7 + low) % 16, (i * 5 + high) % 16);
+        }
+        pairs[place] = masked_pair_fp16(low, high);
+        uint32_t decoded[4];
+        decode_pairs_fp16(encode_pairs_fp16(pairs), decoded);
+        for (int i = 0; i < 4; ++i) ASSERT_EQ(decoded[i], pairs[i]) << "pair " << i;
+        ASSERT_EQ(fp16_value(decoded[place] & 0xFFFFU), std::ldexp(e2m1_decode(low), -14));
+        ASSERT_EQ(fp16_value(decoded[place] >> 16), std::ldexp(e2m1_decode(high), -14));
+      }
+    }
+  }
+}
+
+TEST(FragmentCodesFp16, EveryScaleDecodesToItsValueAndEveryWeightIsExact) {
+  for (uint32_t code = 1; code <= 0x7E; ++code) {
+    const double scale = e4m3_decode(static_cast<uint8_t>(code));
+    for (int place = 0; place < 4; ++place) {
+      uint32_t scales[4] = {encode_scale(0x01), encode_scale(0x7E), encode_scale(0x38),
+                            encode_scale(0x07)};
+      scales[place] = encode_scale(code);
+      const uint32_t word = scale_word_fp16(scale_word(scales[0], scales[1], scales[2], scales[3]));
+      const uint32_t pair = place < 2 ? decode_scale_even_fp16(word) : decode_scale_odd_fp16(word);
+      EXPECT_EQ(fp16_value(pair >> (place % 2 * 16) & 0xFFFFU), std::ldexp(scale, 6));
+    }
+    for (uint32_t e2m1 = 0; e2m1 < 16; ++e2m1) {
+      const double product =
+          fp16_value(masked_pair_fp16(e2m1, 0)) * fp16_value(encode_scale(code) << 7);
+      EXPECT_EQ(product * kDecodedWeightFactor, e2m1_decode(e2m1) * scale);
+      EXPECT_EQ(fp16_value(exact_fp16(product)), product);
+    }
+  }
+}
+
 TEST(FragmentWeights, UnpackIsTheInverseOfPackForAnyOrderOfBlocks) {
   for (const auto& [rows, k] :
        {std::pair<int64_t, int64_t>{64, 128}, {128, 384}, {64, 16}, {192, 400}, {0, 64}, {64, 0}}) {
@@ -62,12 +101,15 @@ TEST(FragmentWeights, UnpackIsTheInverseOfPackForAnyOrderOfBlocks) {
       }
       const std::vector<int32_t> positions =
           permuted ? shuffled_positions(k / 16, 5) : std::vector<int32_t>{};
-      std::vector<uint8_t> packed(fragment_bytes(rows, k), 0xEE);
-      pack_fragments(w, positions, packed);
-      const Nvfp4Matrix back = unpack_fragments(packed, rows, k, w.global_scale, positions);
-      EXPECT_EQ(back.packed, w.packed) << rows << " x " << k;
-      EXPECT_EQ(back.block_scales, w.block_scales) << rows << " x " << k;
-      EXPECT_EQ(back.global_scale, w.global_scale);
+      for (const WeightFormat format : {WeightFormat::kNvfp4, WeightFormat::kNvfp4Fp16}) {
+        std::vector<uint8_t> packed(fragment_bytes(rows, k), 0xEE);
+        pack_fragments(w, positions, packed, format);
+        const Nvfp4Matrix back =
+            unpack_fragments(packed, rows, k, w.global_scale, positions, format);
+        EXPECT_EQ(back.packed, w.packed) << rows << " x " << k;
+        EXPECT_EQ(back.block_scales, w.block_scales) << rows << " x " << k;
+        EXPECT_EQ(back.global_scale, w.global_scale);
+      }
     }
   }
 }
@@ -82,8 +124,9 @@ TEST(FragmentWeights, AThreadsDecodedWordsAreItsOperandOfTheMatrixProduct) {
   const std::vector<int32_t> positions = shuffled_positions(kK / 16, 5);
   std::vector<int64_t> block_at(positions.size());
   for (size_t block = 0; block < positions.size(); ++block) block_at[positions[block]] = block;
-  std::vector<uint8_t> packed(fragment_bytes(kRows, kK));
+  std::vector<uint8_t> packed(fragment_bytes(kRows, kK)), packed_fp16(packed.size());
   pack_fragments(w, positions, packed);
+  pack_fragments(w, positions, packed_fp16, WeightFormat::kNvfp4Fp16);
   for (int64_t slice = 0; slice < kRows / 16; ++slice) {
     for (int64_t k16 = 0; k16 < kK / 16; ++k16) {
       const int64_t stage = k16 / 8;
@@ -97,6 +140,13 @@ TEST(FragmentWeights, AThreadsDecodedWordsAreItsOperandOfTheMatrixProduct) {
         std::memcpy(&scale, at + 1024 + lane / 4 * 16 + k32 * 4, 4);
         uint32_t pairs[8];
         decode_pairs(words[k32 % 2 * 2], words[k32 % 2 * 2 + 1], pairs);
+        const uint8_t* at_fp16 = packed_fp16.data() + (at - packed.data());
+        uint32_t words_fp16[4], scale_fp16, pairs_fp16[4];
+        std::memcpy(words_fp16, at_fp16 + half * 512 + lane * 16, 16);
+        std::memcpy(&scale_fp16, at_fp16 + 1024 + lane / 4 * 16 + k32 * 4, 4);
+        decode_pairs_fp16(words_fp16[k32 % 2 * 2 + k16 % 2], pairs_fp16);
+        const uint32_t s_fp16 =
+            k16 % 2 == 0 ? decode_scale_even_fp16(scale_fp16) : decode_scale_odd_fp16(scale_fp16);
         const uint32_t s = k16 % 2 == 0 ? decode_scale_even(scale) : decode_scale_odd(scale);
         for (int i = 0; i < 4; ++i) {
           const uint32_t pair = pairs[k16 % 2 * 4 + i];
@@ -106,6 +156,10 @@ TEST(FragmentWeights, AThreadsDecodedWordsAreItsOperandOfTheMatrixProduct) {
             const double decoded = double{bf16_value(pair >> (16 * j))} *
                                    bf16_value(s >> (i % 2 * 16)) * kDecodedWeightFactor;
             ASSERT_EQ(decoded * w.global_scale, values[row * kK + channel])
+                << "row " << row << ", channel " << channel;
+            ASSERT_EQ(fp16_value(pairs_fp16[i] >> (16 * j) & 0xFFFFU) *
+                          fp16_value(s_fp16 >> (i % 2 * 16) & 0xFFFFU) * kDecodedWeightFactor,
+                      decoded)
                 << "row " << row << ", channel " << channel;
           }
         }

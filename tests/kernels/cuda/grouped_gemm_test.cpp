@@ -73,7 +73,8 @@ struct Case {
   int top_k;
 };
 
-void check_against_fp64(const Case& c, const Compensation& compensation) {
+void check_against_fp64(const Case& c, const Compensation& compensation,
+                        WeightFormat format = WeightFormat::kNvfp4) {
   const std::vector<Nvfp4Matrix> weights = random_experts(c.experts, c.n, c.k, 100);
   const std::vector<int64_t> tokens = ids(c.tokens);
   const Routing routing = route_tokens(tokens, c.top_k, c.experts, [&](int64_t token, int j) {
@@ -81,7 +82,7 @@ void check_against_fp64(const Case& c, const Compensation& compensation) {
   });
   const Product product =
       reference_product(weights, routing, operands_of(routing, c.k, compensation));
-  DeviceMoe moe(weights, compensation);
+  DeviceMoe moe(weights, compensation, format);
   moe.load(routing, token_rows(tokens, c.k));
   moe.quantize();
   for (const GemmTile tile : fitting_tiles(moe.gemm())) {
@@ -112,13 +113,50 @@ TEST(GroupedGemm, DownAgreesWithFp64) {
   }
 }
 
+TEST(GroupedGemm, OnePassOfFp16AgreesWithFp64) {
+  QUADS_NEEDS_DEVICE();
+  for (const int blocks : {0, 64, 128}) {
+    check_against_fp64({8, 1536, 2048, 20, 2}, {shuffled_positions(128, 9), blocks, {}, true},
+                       WeightFormat::kNvfp4Fp16);
+  }
+  check_against_fp64({8, 2048, 768, 40, 2}, {shuffled_positions(48, 9), 48, {}, true},
+                     WeightFormat::kNvfp4Fp16);
+}
+
+// The smallest scale: all weights are subnormal in FP16.
+TEST(GroupedGemm, SubnormalOperandsCount) {
+  QUADS_NEEDS_DEVICE();
+  constexpr int64_t kN = 128;
+  constexpr int64_t kK = 256;
+  std::vector<Nvfp4Matrix> weights = random_experts(2, kN, kK, 12);
+  for (Nvfp4Matrix& w : weights) {
+    for (uint8_t& scale : w.block_scales) scale = 0x01;
+  }
+  const std::vector<int64_t> tokens = ids(30);
+  const Routing routing =
+      route_tokens(tokens, 1, 2, [](int64_t token, int) { return static_cast<int>(token % 2); });
+  const Compensation compensation{{}, 16, {}, true};
+  const Product product =
+      reference_product(weights, routing, operands_of(routing, kK, compensation));
+  for (const WeightFormat format : {WeightFormat::kNvfp4, WeightFormat::kNvfp4Fp16}) {
+    DeviceMoe moe(weights, compensation, format);
+    moe.load(routing, token_rows(tokens, kK));
+    moe.quantize();
+    for (const GemmTile tile : fitting_tiles(moe.gemm())) {
+      expect_close(moe.multiply(tile), product, kN, kK, routing, tile_name(tile));
+    }
+  }
+}
+
 TEST(GroupedGemm, CutTilesAndPaddedStagesAgreeWithFp64) {
   QUADS_NEEDS_DEVICE();
   for (const auto& [n, k] :
        {std::pair<int64_t, int64_t>{64, 16}, {192, 400}, {320, 144}, {64, 128}}) {
     const int all = static_cast<int>(k / 16);
     for (const int blocks : {0, 1, all / 2, all}) {
-      check_against_fp64({4, n, k, 50, 2}, {shuffled_positions(all, 3), blocks, {}, true});
+      const Compensation compensation{shuffled_positions(all, 3), blocks, {}, true};
+      check_against_fp64({4, n, k, 50, 2}, compensation);
+      check_against_fp64({4, n, k, 50, 2}, compensation, WeightFormat::kNvfp4Fp16);
     }
   }
 }
@@ -133,8 +171,14 @@ TEST(GroupedGemm, ARowsBitsDependOnNothingButTheRow) {
     const std::vector<Nvfp4Matrix> weights = random_experts(kExperts, n, k, 40);
     const int64_t all = k / 16;
     const std::vector<Bf16> every_row = token_rows(ids(4096), k);
-    for (const int64_t blocks : {int64_t{0}, all / 2, all}) {
-      DeviceMoe moe(weights, {shuffled_positions(all, 2), static_cast<int>(blocks), {}, false});
+    const std::pair<WeightFormat, int64_t> cases[] = {{WeightFormat::kNvfp4, 0},
+                                                      {WeightFormat::kNvfp4, all / 2},
+                                                      {WeightFormat::kNvfp4, all},
+                                                      {WeightFormat::kNvfp4Fp16, all}};
+    for (const auto& [format, blocks] : cases) {
+      const bool fp16 = format == WeightFormat::kNvfp4Fp16;
+      DeviceMoe moe(weights, {shuffled_positions(all, 2), static_cast<int>(blocks), {}, fp16},
+                    format);
       std::vector<uint32_t> expected;
       for (const int64_t count : {8, 9, 40, 256, 1000, 4096}) {
         // Other neighbours in every batch, the watched tokens in other places.
@@ -175,18 +219,20 @@ TEST(GroupedGemm, EmptyExpertsAndOneThatIsHot) {
   constexpr int64_t kN = 256;
   constexpr int64_t kK = 256;
   const std::vector<Nvfp4Matrix> weights = random_experts(kExperts, kN, kK, 7);
-  const Compensation compensation{shuffled_positions(16, 1), 9, {}, false};
-  DeviceMoe moe(weights, compensation);
+  const Compensation compensation{shuffled_positions(16, 1), 9, {}, true};
   for (const int hot : {0, 77, 127}) {
     for (const int64_t count : {1, 7, 300}) {
       const std::vector<int64_t> tokens = ids(count, 50);
       const Routing routing = route_tokens(tokens, 1, kExperts, [&](int64_t, int) { return hot; });
       const Product product =
           reference_product(weights, routing, operands_of(routing, kK, compensation));
-      moe.load(routing, token_rows(tokens, kK));
-      moe.quantize();
-      for (const GemmTile tile : fitting_tiles(moe.gemm())) {
-        expect_close(moe.multiply(tile), product, kN, kK, routing, tile_name(tile));
+      for (const WeightFormat format : {WeightFormat::kNvfp4, WeightFormat::kNvfp4Fp16}) {
+        DeviceMoe moe(weights, compensation, format);
+        moe.load(routing, token_rows(tokens, kK));
+        moe.quantize();
+        for (const GemmTile tile : fitting_tiles(moe.gemm())) {
+          expect_close(moe.multiply(tile), product, kN, kK, routing, tile_name(tile));
+        }
       }
     }
   }
@@ -201,14 +247,16 @@ TEST(GroupedGemm, MoreUnitsThanABlockListsAtOnce) {
   const Routing routing = route_tokens(tokens, 2, kExperts, [](int64_t token, int j) {
     return static_cast<int>((token * 2 + j) % kExperts);
   });
-  const Compensation compensation{{}, 1, {}, false};
+  const Compensation compensation{{}, 1, {}, true};
   const Product product =
       reference_product(weights, routing, operands_of(routing, 16, compensation));
-  DeviceMoe moe(weights, compensation);
-  moe.load(routing, token_rows(tokens, 16));
-  moe.quantize();
-  for (const GemmTile tile : fitting_tiles(moe.gemm())) {
-    expect_close(moe.multiply(tile), product, 4096, 16, routing, tile_name(tile));
+  for (const WeightFormat format : {WeightFormat::kNvfp4, WeightFormat::kNvfp4Fp16}) {
+    DeviceMoe moe(weights, compensation, format);
+    moe.load(routing, token_rows(tokens, 16));
+    moe.quantize();
+    for (const GemmTile tile : fitting_tiles(moe.gemm())) {
+      expect_close(moe.multiply(tile), product, 4096, 16, routing, tile_name(tile));
+    }
   }
 }
 
@@ -242,10 +290,16 @@ TEST(GroupedGemm, ACapturedGraphGivesTheSameBitsWithAndWithoutOverlap) {
   const std::vector<int64_t> tokens = ids(64);
   const Routing routing =
       route_tokens(tokens, 2, 8, [](int64_t token, int j) { return hashed_expert(token, j, 8); });
-  DeviceMoe moe(weights, {shuffled_positions(48, 4), 24, {}, false});
-  moe.load(routing, token_rows(tokens, kK));
-  moe.quantize();
-  for (const GemmTile tile : fitting_tiles(moe.gemm())) {
+  const Compensation compensation{shuffled_positions(48, 4), 24, {}, true};
+  DeviceMoe two(weights, compensation), one(weights, compensation, WeightFormat::kNvfp4Fp16);
+  std::vector<std::pair<DeviceMoe*, GemmTile>> cases;
+  for (DeviceMoe* moe : {&two, &one}) {
+    moe->load(routing, token_rows(tokens, kK));
+    moe->quantize();
+    for (const GemmTile tile : fitting_tiles(moe->gemm())) cases.emplace_back(moe, tile);
+  }
+  for (const auto& [which, tile] : cases) {
+    DeviceMoe& moe = *which;
     const std::vector<uint32_t> expected = moe.multiply(tile);
     for (const bool overlap : {false, true}) {
       cudaStream_t stream;
@@ -324,6 +378,14 @@ TEST(GroupedGemmTiles, ShapesOutOfRangeAreRefused) {
   refused([](GroupedGemm* gemm) { gemm->k = 0; });
   refused([](GroupedGemm* gemm) { gemm->residual_stages = 3; });
   refused([](GroupedGemm* gemm) { gemm->rows_bound = int64_t{1} << 40; });
+  refused([](GroupedGemm* gemm) {
+    gemm->format = WeightFormat::kNvfp4Fp16;
+    gemm->rows_bound = 8;  // whose scales are not there
+  });
+  refused([](GroupedGemm* gemm) {
+    gemm->format = WeightFormat::kNvfp4Fp16;
+    gemm->residual_stages = 1;
+  });
   EXPECT_THROW(grouped_gemm(context, good, GemmTile::kWgmma128x192), Error);  // no second pass
 }
 

@@ -8,6 +8,7 @@
 #include <numeric>
 #include <thread>
 
+#include "base/error.h"
 #include "base/random.h"
 #include "kernels/cuda/fragment_weights.h"
 #include "numerics/e4m3.h"
@@ -48,6 +49,23 @@ std::vector<Bf16> as_bf16(const std::vector<float>& values) {
   result.reserve(values.size());
   for (const float value : values) result.push_back(to_bf16(value));
   return result;
+}
+
+uint16_t exact_fp16(double value) {
+  const uint16_t sign = std::signbit(value) ? 0x8000 : 0;
+  const double magnitude = std::fabs(value);
+  if (magnitude == 0.0) return sign;
+  const int exponent = std::max(std::ilogb(magnitude), -14);
+  const double mantissa = std::ldexp(magnitude, 10 - exponent);  // 2^10 .. 2^11, less if subnormal
+  require(exponent <= 15 && mantissa == std::floor(mantissa), "{} is not exact in FP16", value);
+  return static_cast<uint16_t>(sign + (exponent + 14) * 1024 + static_cast<int>(mantissa));
+}
+
+double fp16_value(uint32_t bits) {
+  const int exponent = static_cast<int>(bits >> 10 & 0x1FU);
+  const int mantissa = static_cast<int>(bits & 0x3FFU) + (exponent > 0 ? 1024 : 0);
+  const double magnitude = std::ldexp(mantissa, std::max(exponent, 1) - 25);
+  return (bits & 0x8000U) != 0 ? -magnitude : magnitude;
 }
 
 std::vector<int32_t> shuffled_positions(int64_t blocks, uint64_t seed) {
@@ -117,9 +135,9 @@ Operands reference_operands(std::span<const Bf16> x, const Compensation& compens
     amax = std::max(amax, std::fabs(row[i]));
     mask[i] = compensation.selects(static_cast<int64_t>(i)) ? 1 : 0;
   }
-  CompensatedRow c =
-      compensate_row(row, global_scale_pow2(amax), mask, compensation.scale_floor, "x");
-  return {std::move(c.main.values), std::move(c.correction.values)};
+  const float g = global_scale_pow2(amax);
+  CompensatedRow c = compensate_row(row, g, mask, compensation.scale_floor, "x");
+  return {std::move(c.main.values), std::move(c.correction.values), g};
 }
 
 std::vector<ImageRow> reference_places(std::span<const int32_t> offsets) {
@@ -146,7 +164,8 @@ std::vector<ImageRow> places_of_choices(const Routing& routing) {
 
 namespace {
 
-void put(const std::vector<float>& values, const ImageRow& place, int stages, int64_t k,
+// `bits`: [k] in the natural order.
+void put(const std::vector<uint16_t>& bits, const ImageRow& place, int stages, int64_t k,
          const Compensation& compensation, std::vector<uint16_t>* image) {
   for (int64_t position = 0; position < int64_t{stages} * 8; ++position) {
     for (int64_t i = 0; i < kNvfp4Block; ++i) {
@@ -164,7 +183,7 @@ void put(const std::vector<float>& values, const ImageRow& place, int stages, in
     const int64_t at = image_offset(place, stages, static_cast<int>(position / 8),
                                     static_cast<int>(position % 8 * 2 + i / 8)) +
                        i % 8;
-    (*image)[at] = to_bf16(values[channel]).bits;
+    (*image)[at] = bits[channel];
   }
 }
 
@@ -172,14 +191,21 @@ void put(const std::vector<float>& values, const ImageRow& place, int stages, in
 
 Images reference_images(const std::vector<Operands>& rows, std::span<const ImageRow> places,
                         int64_t padded_rows, int64_t k, const Compensation& compensation,
-                        uint16_t poison) {
+                        uint16_t poison, WeightFormat format) {
+  const bool fp16 = format == WeightFormat::kNvfp4Fp16;
   const int stages = stages_of(k);
-  const int residual_stages = stages_of(compensation.residual_blocks * kNvfp4Block);
+  const int residual_stages = fp16 ? 0 : stages_of(compensation.residual_blocks * kNvfp4Block);
   Images images{std::vector<uint16_t>(padded_rows * stages * 128, poison),
                 std::vector<uint16_t>(padded_rows * residual_stages * 128, poison)};
   for (size_t r = 0; r < rows.size(); ++r) {
-    put(rows[r].q1, places[r], stages, k, compensation, &images.q1);
-    put(rows[r].q2, places[r], residual_stages, k, compensation, &images.q2);
+    std::vector<uint16_t> q1, q2;
+    for (int64_t i = 0; i < k; ++i) {
+      const double sum = double{rows[r].q1[i]} + rows[r].q2[i];
+      q1.push_back(fp16 ? exact_fp16(sum / rows[r].g) : to_bf16(rows[r].q1[i]).bits);
+      q2.push_back(to_bf16(rows[r].q2[i]).bits);
+    }
+    put(q1, places[r], stages, k, compensation, &images.q1);
+    put(q2, places[r], residual_stages, k, compensation, &images.q2);
   }
   return images;
 }

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "kernels/cuda/activation_image.h"
+#include "kernels/cuda/weight_format.h"
 #include "numerics/bf16.h"
 #include "numerics/fp8.h"
 #include "numerics/nvfp4.h"
@@ -21,6 +22,10 @@ Fp8Matrix random_fp8_weight(int64_t rows, int64_t k, uint64_t seed);
 
 /// Values that BF16 holds exactly.
 std::vector<Bf16> as_bf16(const std::vector<float>& values);
+
+/// The FP16 bits of a value that FP16 holds exactly; fails on any other.
+uint16_t exact_fp16(double value);
+double fp16_value(uint32_t bits);
 
 /// A permutation of 0 .. blocks - 1.
 std::vector<int32_t> shuffled_positions(int64_t blocks, uint64_t seed);
@@ -56,19 +61,21 @@ struct Compensation {
   bool selects(int64_t channel) const;
 };
 
-/// q1 and q2 [k] of one row by numerics, in the natural order.
+/// q1 and q2 [k] of one row by numerics, in the natural order, and their global scale.
 struct Operands {
   std::vector<float> q1, q2;
+  float g = 1.0F;
 };
 Operands reference_operands(std::span<const Bf16> x, const Compensation& compensation);
 
-/// The images of sorted rows; what no row owns keeps the bits `poison`.
+/// The images of sorted rows; what no row owns keeps the bits `poison`. Under kNvfp4Fp16 the one of
+/// (q1 + q2) / g; an empty q2.
 struct Images {
   std::vector<uint16_t> q1, q2;
 };
 Images reference_images(const std::vector<Operands>& rows, std::span<const ImageRow> places,
                         int64_t padded_rows, int64_t k, const Compensation& compensation,
-                        uint16_t poison);
+                        uint16_t poison, WeightFormat format = WeightFormat::kNvfp4);
 
 /// Where each sorted row goes.
 std::vector<ImageRow> reference_places(std::span<const int32_t> offsets);

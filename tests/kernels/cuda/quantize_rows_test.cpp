@@ -78,6 +78,7 @@ struct Case {
   int residual_blocks;
   bool permuted, channels, scale_floor;
   int copies;
+  WeightFormat format = WeightFormat::kNvfp4;
 };
 
 void check_case(const Case& c, const std::vector<std::vector<Bf16>>& tokens) {
@@ -106,17 +107,18 @@ void check_case(const Case& c, const std::vector<std::vector<Bf16>>& tokens) {
   }
   std::vector<Operands> rows;
   for (const int64_t token : routing.tokens) rows.push_back(operands[token]);
-  const Images expected =
-      reference_images(rows, reference_places(routing.offsets),
-                       padded_rows_bound(routing.rows(), kExperts), c.k, compensation, kPoison);
+  const Images expected = reference_images(rows, reference_places(routing.offsets),
+                                           padded_rows_bound(routing.rows(), kExperts), c.k,
+                                           compensation, kPoison, c.format);
 
-  DeviceMoe moe(random_experts(kExperts, 64, c.k, 1), compensation);
+  DeviceMoe moe(random_experts(kExperts, 64, c.k, 1), compensation, c.format);
   moe.load(routing, x);
   moe.quantize();
   finish("quantising");
   const auto differences = [](const std::vector<uint16_t>& a, const std::vector<uint16_t>& b) {
     int64_t count = 0;
-    for (size_t i = 0; i < a.size(); ++i) count += a[i] != b[i];
+    // Sums of zeros differ in sign from a zero that nothing is added to.
+    for (size_t i = 0; i < a.size(); ++i) count += a[i] != b[i] && ((a[i] | b[i]) & 0x7FFFU) != 0;
     return count;
   };
   SCOPED_TRACE(testing::Message() << "k " << c.k << ", blocks " << c.residual_blocks
@@ -126,6 +128,12 @@ void check_case(const Case& c, const std::vector<std::vector<Bf16>>& tokens) {
   EXPECT_EQ(differences(moe.q1(), expected.q1), 0) << "in q1, of " << expected.q1.size();
   EXPECT_EQ(differences(moe.q2(), expected.q2), 0) << "in q2, of " << expected.q2.size();
   EXPECT_EQ(moe.first_bad_row(), INT_MAX);
+  if (c.format != WeightFormat::kNvfp4Fp16) return;
+  const std::vector<float> scales = moe.row_scales();
+  const std::vector<ImageRow> places = reference_places(routing.offsets);
+  for (size_t r = 0; r < places.size(); ++r) {
+    ASSERT_EQ(scales[places[r].base + places[r].index], rows[r].g) << "row " << r;
+  }
 }
 
 std::vector<std::vector<Bf16>> rows_of(int64_t count, int64_t k, bool adversarial) {
@@ -147,6 +155,8 @@ TEST(QuantizeRows, ImagesAreThoseOfNumericsBitForBit) {
           check_case({k, blocks, false, false, floor, 1}, rows);
           check_case({k, blocks, true, true, floor, 3}, rows);
         }
+        check_case({k, blocks, false, false, true, 1, WeightFormat::kNvfp4Fp16}, rows);
+        check_case({k, blocks, true, true, true, 3, WeightFormat::kNvfp4Fp16}, rows);
       }
     }
   }
@@ -155,17 +165,20 @@ TEST(QuantizeRows, ImagesAreThoseOfNumericsBitForBit) {
 TEST(QuantizeRows, ManyRowsShareBlocksOfThreads) {
   QUADS_NEEDS_DEVICE();
   for (const int64_t k : {64, 768, 2048}) {
-    check_case({k, static_cast<int>(k / 32), true, false, false, 2}, rows_of(601, k, false));
+    const int half = static_cast<int>(k / 32);
+    check_case({k, half, true, false, false, 2}, rows_of(601, k, false));
+    check_case({k, half, true, false, true, 2, WeightFormat::kNvfp4Fp16}, rows_of(601, k, false));
   }
 }
 
 TEST(QuantizeRows, OneRowAndTheLongest) {
   QUADS_NEEDS_DEVICE();
-  check_case({kMaxQuantizedK, 1024, true, true, true, 1}, rows_of(1, kMaxQuantizedK, false));
+  const auto rows = rows_of(1, kMaxQuantizedK, false);
+  check_case({kMaxQuantizedK, 1024, true, true, true, 1}, rows);
+  check_case({kMaxQuantizedK, 1024, true, true, true, 1, WeightFormat::kNvfp4Fp16}, rows);
 }
 
-TEST(QuantizeRows, ARowThatIsNotFiniteIsReportedAndNotLaundered) {
-  QUADS_NEEDS_DEVICE();
+void check_bad_rows(WeightFormat format) {
   constexpr int64_t kK = 256;
   const float infinity = std::numeric_limits<float>::infinity();
   const uint16_t beyond = 0x7F7F;  // rounds to a value beyond BF16's range
@@ -180,8 +193,10 @@ TEST(QuantizeRows, ARowThatIsNotFiniteIsReportedAndNotLaundered) {
       std::vector<int64_t> ids(40);
       std::iota(ids.begin(), ids.end(), 0);
       const Routing routing = route_tokens(ids, 1, 1, [](int64_t, int) { return 0; });
-      const Compensation compensation{{}, 16, {}, false};
-      DeviceMoe moe(random_experts(1, 64, kK, 1), compensation);
+      const bool fp16 = format == WeightFormat::kNvfp4Fp16;
+      const uint16_t infinite = fp16 ? 0x7C00 : 0x7F80;
+      const Compensation compensation{{}, 16, {}, fp16};
+      DeviceMoe moe(random_experts(1, 64, kK, 1), compensation, format);
       moe.load(routing, x);
       moe.quantize();
       EXPECT_EQ(moe.first_bad_row(), 9);
@@ -191,7 +206,7 @@ TEST(QuantizeRows, ARowThatIsNotFiniteIsReportedAndNotLaundered) {
         bool finite = true;
         for (int chunk = 0; chunk < 32; ++chunk) {
           const int64_t at = image_offset(places[row], 2, chunk / 16, chunk % 16);
-          for (int i = 0; i < 8; ++i) finite = finite && (q1[at + i] & 0x7F80) != 0x7F80;
+          for (int i = 0; i < 8; ++i) finite = finite && (q1[at + i] & infinite) != infinite;
         }
         EXPECT_FALSE(finite) << "row " << row << " was laundered";
       }
@@ -201,10 +216,17 @@ TEST(QuantizeRows, ARowThatIsNotFiniteIsReportedAndNotLaundered) {
         const int64_t at = image_offset(places[10], 2, static_cast<int>(channel / 128),
                                         static_cast<int>(channel % 128 / 8)) +
                            channel % 8;
-        ASSERT_EQ(q1[at], to_bf16(good.q1[channel]).bits);
+        const double sum = double{good.q1[channel]} + good.q2[channel];
+        ASSERT_EQ(q1[at], fp16 ? exact_fp16(sum / good.g) : to_bf16(good.q1[channel]).bits);
       }
     }
   }
+}
+
+TEST(QuantizeRows, ARowThatIsNotFiniteIsReportedAndNotLaundered) {
+  QUADS_NEEDS_DEVICE();
+  check_bad_rows(WeightFormat::kNvfp4);
+  check_bad_rows(WeightFormat::kNvfp4Fp16);
 }
 
 TEST(QuantizeRows, ArgumentsOutOfRangeAreRefused) {
@@ -232,6 +254,7 @@ TEST(QuantizeRows, ArgumentsOutOfRangeAreRefused) {
     args->format = WeightFormat::kFp8;
     args->residual_blocks = 1;
   });
+  refused([](QuantizeRows* args) { args->format = WeightFormat::kNvfp4Fp16; });  // without a floor
 }
 
 }  // namespace

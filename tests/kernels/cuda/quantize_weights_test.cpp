@@ -87,10 +87,11 @@ std::vector<uint8_t> packed_on_cpu(const std::vector<Bf16>& w, int64_t n, int64_
   std::vector<uint8_t> out(static_cast<size_t>(fragment_bytes(n, k, format)));
   *g = 1.0F;
   switch (format) {
-    case WeightFormat::kNvfp4: {
+    case WeightFormat::kNvfp4:
+    case WeightFormat::kNvfp4Fp16: {
       const std::vector<float> values = to_floats(w);
       *g = global_scale_pow2(checked_amax(values, n, k, "w"));
-      pack_fragments(quantise_nvfp4(values, n, k, *g, "w"), positions, out);
+      pack_fragments(quantise_nvfp4(values, n, k, *g, "w"), positions, out, format);
       break;
     }
     case WeightFormat::kFp8:
@@ -115,7 +116,7 @@ TEST_P(QuantizeWeightsTest, BytesAreTheCpus) {
     for (const bool permuted : {false, true}) {
       std::vector<int32_t> positions;
       if (permuted) {
-        if (format != WeightFormat::kNvfp4) continue;
+        if (!is_nvfp4(format)) continue;
         for (int64_t b = 0; b < shape.k / 16; ++b) {  // odd blocks first
           const int64_t odd = shape.k / 32;
           positions.push_back(static_cast<int32_t>(b % 2 == 1 ? b / 2 : odd + b / 2));
@@ -152,8 +153,8 @@ TEST_P(QuantizeWeightsTest, AValueThatIsNotFiniteShowsInItsMatrixAlone) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Formats, QuantizeWeightsTest,
-                         ::testing::Values(WeightFormat::kNvfp4, WeightFormat::kFp8,
-                                           WeightFormat::kBf16));
+                         ::testing::Values(WeightFormat::kNvfp4, WeightFormat::kNvfp4Fp16,
+                                           WeightFormat::kFp8, WeightFormat::kBf16));
 
 TEST(QuantizeWeights, ShapesThatDoNotFitAreErrors) {
   CudaContext context;
