@@ -20,7 +20,7 @@ struct ClusterConfig {
   static constexpr int kColumns = kWarps * n_tiles * 8;
   static constexpr int kWeightBytes = kColumns * 128;  // of a stage of 64 k
   static constexpr int kStageBytes = kWeightBytes + kRows * 128;
-  using Sums = PartSums<kRows, kColumns>;
+  using Sums = PartSums<kRows, kColumns, kWarps * 32>;
   // Two blocks share a multiprocessor, so that one copies while the other starts or ends.
   static constexpr int kBlocks = m_tiles == 4 ? 1 : 2;
   static constexpr int kMaxStages = 16;
@@ -31,10 +31,10 @@ struct ClusterConfig {
 template <class C>
 __device__ void stream_part(const CUtensorMap* weight, const CUtensorMap* x, int row, int column,
                             int first_stage, int stages, uint32_t ring, int ring_stages,
-                            uint32_t barriers) {
+                            uint32_t barriers, int tile_rows) {
   const uint64_t policy = evict_first_policy();
   const auto copy_weight = [&](int stage, int slot) {
-    barrier_expect(barriers + slot * 8, C::kStageBytes);
+    barrier_expect(barriers + slot * 8, C::kWeightBytes + tile_rows * 128);
     copy_box(ring + slot * C::kStageBytes, weight, (first_stage + stage) * kBoxColumns, column,
              barriers + slot * 8, policy);
   };
@@ -94,7 +94,7 @@ __global__ void __cluster_dims__(kParts, 1, 1)
     __launch_bounds__(kThreads, ClusterConfig<m_tiles, n_tiles>::kBlocks)
         dense_cluster(const __grid_constant__ CUtensorMap weight,
                       const __grid_constant__ CUtensorMap x, const __grid_constant__ DenseArgs args,
-                      int row_tiles, int ring_stages) {
+                      int ring_stages) {
   using C = ClusterConfig<m_tiles, n_tiles>;
   extern __shared__ uint8_t shared[];
   const uint32_t barriers = shared_address(shared);
@@ -104,8 +104,8 @@ __global__ void __cluster_dims__(kParts, 1, 1)
   const int part = static_cast<int>(cluster_rank());
   // Row tiles of one tile of the weight are neighbours: the second finds it in the L2 cache.
   const int tile = static_cast<int>(blockIdx.x) / kParts;
-  const int row = tile % row_tiles * C::kRows;
-  const int column = tile / row_tiles * C::kColumns;
+  const int row = tile % args.row_tiles * args.tile_rows;
+  const int column = tile / args.row_tiles * C::kColumns;
   const PartStages stages(args, part);
   const typename C::Sums sums_of_parts{ring + ring_stages * C::kStageBytes};
 
@@ -122,10 +122,11 @@ __global__ void __cluster_dims__(kParts, 1, 1)
   }
   __syncthreads();
   cluster_arrive();
+  float4 residuals[C::Sums::kItems];
   if (warp == kWarps) {
     if (lane == 0) {
       stream_part<C>(&weight, &x, row, column, stages.first, stages.count, ring, ring_stages,
-                     barriers);
+                     barriers, args.tile_rows);
     }
     __syncwarp();
     cluster_wait();
@@ -140,6 +141,7 @@ __global__ void __cluster_dims__(kParts, 1, 1)
       __syncwarp();
       if (lane == 0) barrier_arrive(barriers + (C::kMaxStages + slot) * 8);
     }
+    sums_of_parts.fetch(args, part, row, column, residuals);
     __syncwarp();
     cluster_wait();  // all blocks of the cluster are there
     const int r = lane >> 2;
@@ -160,21 +162,21 @@ __global__ void __cluster_dims__(kParts, 1, 1)
   if (warp == kWarps) return;
   sums_of_parts.add(args,
                     reinterpret_cast<const float*>(shared + (sums_of_parts.address - barriers)),
-                    part, stages.parts, row, column, kWarps * 32);
+                    part, stages.parts, row, column, residuals);
 }
 
 template <int m_tiles, int n_tiles>
-void run(const CudaContext& context, const DenseGemm& gemm, const DenseArgs& args) {
+void run(const CudaContext& context, const DenseGemm& gemm, DenseArgs args) {
   using C = ClusterConfig<m_tiles, n_tiles>;
   const CUtensorMap weight = tensor_map(gemm.weight, gemm.n, gemm.k, C::kColumns);
-  const CUtensorMap x = tensor_map(gemm.x, gemm.rows, gemm.k, C::kRows);
-  const int row_tiles = (args.rows + C::kRows - 1) / C::kRows;
-  const int tiles = row_tiles * ((args.n + C::kColumns - 1) / C::kColumns);
+  cut_rows(args, C::kRows);
+  const CUtensorMap x = tensor_map(gemm.x, gemm.rows, gemm.k, args.tile_rows);
+  const int tiles = args.row_tiles * ((args.n + C::kColumns - 1) / C::kColumns);
   const int room = std::min(C::kMaxBytes, context.shared_bytes) - C::kFixedBytes;
   const int stages = std::clamp(room / C::kStageBytes, 1, C::kMaxStages);
   const int bytes = C::kFixedBytes + stages * C::kStageBytes;
   launch(context, "dense product", dense_cluster<m_tiles, n_tiles>, tiles * kParts, kThreads, bytes,
-         weight, x, args, row_tiles, stages);
+         weight, x, args, stages);
 }
 
 template <int m_tiles>

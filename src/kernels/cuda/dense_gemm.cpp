@@ -41,18 +41,23 @@ void check_shape(const DenseGemm& gemm) {
 }
 
 // What choose_tile knows of a tile. Times are in an arbitrary unit, fitted to the measured cells of
-// docs/results/cuda_dense_h200.json: of a stage of 64 k, and of a block besides.
+// docs/results/cuda_dense_h200.json: of a stage of 64 k, and of a kernel besides.
 struct TileCost {
   DenseTile tile;
   int rows, columns;
   int blocks;  // of a tile, each with as large a part of K
-  int stage, block;
+  int stage, kernel;
 };
-constexpr TileCost kManyRows[] = {
-    {DenseTile::kSplit128x64, 128, 64, 4, 26, 450}, {DenseTile::kWgmma128x64, 128, 64, 1, 26, 0},
-    {DenseTile::kWgmma128x96, 128, 96, 1, 36, 0},   {DenseTile::kWgmma128x128, 128, 128, 1, 46, 0},
-    {DenseTile::kWgmma128x192, 128, 192, 1, 64, 0}, {DenseTile::kWgmma256x128, 256, 128, 1, 45, 0},
-    {DenseTile::kWgmma256x192, 256, 192, 1, 63, 0}};
+constexpr TileCost kManyRows[] = {{DenseTile::kSplit64x64, 64, 64, 4, 19, 100},
+                                  {DenseTile::kSplit64x128, 64, 128, 4, 28, 100},
+                                  {DenseTile::kSplit128x64, 128, 64, 4, 28, 100},
+                                  {DenseTile::kSplit128x128, 128, 128, 4, 39, 100},
+                                  {DenseTile::kWgmma128x64, 128, 64, 1, 26, 0},
+                                  {DenseTile::kWgmma128x96, 128, 96, 1, 36, 0},
+                                  {DenseTile::kWgmma128x128, 128, 128, 1, 46, 0},
+                                  {DenseTile::kWgmma128x192, 128, 192, 1, 64, 0},
+                                  {DenseTile::kWgmma256x128, 256, 128, 1, 45, 0},
+                                  {DenseTile::kWgmma256x192, 256, 192, 1, 63, 0}};
 
 }  // namespace
 
@@ -64,8 +69,14 @@ const char* tile_name(DenseTile tile) {
       return "cluster 32";
     case DenseTile::kCluster64:
       return "cluster 64";
+    case DenseTile::kSplit64x64:
+      return "split 64x64";
+    case DenseTile::kSplit64x128:
+      return "split 64x128";
     case DenseTile::kSplit128x64:
       return "split 128x64";
+    case DenseTile::kSplit128x128:
+      return "split 128x128";
     case DenseTile::kWgmma128x64:
       return "wgmma 128x64";
     case DenseTile::kWgmma128x96:
@@ -95,10 +106,11 @@ DenseTile choose_tile(const CudaContext& context, const DenseGemm& gemm) {
   const int64_t stages = divide_up(gemm.k, kBoxColumns);
   for (const TileCost& cost : kManyRows) {
     // A tile of 256 rows is two blocks of 128.
-    const int64_t blocks = divide_up(gemm.rows, cost.rows) * (cost.rows / 128) *
+    const int64_t blocks = divide_up(gemm.rows, cost.rows) * divide_up(cost.rows, 128) *
                            divide_up(gemm.n, cost.columns) * cost.blocks;
-    const int64_t time = divide_up(blocks, context.multiprocessors) *
-                         (divide_up(stages, cost.blocks) * cost.stage + cost.block);
+    const int64_t time =
+        divide_up(blocks, context.multiprocessors) * divide_up(stages, cost.blocks) * cost.stage +
+        cost.kernel;
     if (time < least) {
       least = time;
       best = cost.tile;
@@ -120,8 +132,14 @@ void dense_gemm(const CudaContext& context, const DenseGemm& gemm, DenseTile til
       return launch_dense_cluster(context, gemm, args, 32);
     case DenseTile::kCluster64:
       return launch_dense_cluster(context, gemm, args, 64);
+    case DenseTile::kSplit64x64:
+      return launch_dense_wgmma_split(context, gemm, args, 64, 64);
+    case DenseTile::kSplit64x128:
+      return launch_dense_wgmma_split(context, gemm, args, 64, 128);
     case DenseTile::kSplit128x64:
-      return launch_dense_wgmma_split(context, gemm, args);
+      return launch_dense_wgmma_split(context, gemm, args, 128, 64);
+    case DenseTile::kSplit128x128:
+      return launch_dense_wgmma_split(context, gemm, args, 128, 128);
     case DenseTile::kWgmma128x96:
       return launch_dense_wgmma(context, gemm, args, 128, 96);
     case DenseTile::kWgmma128x64:

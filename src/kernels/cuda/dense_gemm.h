@@ -37,8 +37,11 @@ constexpr int64_t dense_part(int64_t k) { return (k + 255) / 256 * 64; }
 enum class DenseTile : uint8_t {
   kCluster16,  // few rows: a part of K a block, four blocks a tile, which add their sums
   kCluster32,
-  kCluster64,    // any number of rows, as the fallback of chips without wgmma
-  kSplit128x64,  // Hopper: the same by wgmma, for more rows
+  kCluster64,   // any number of rows, as the fallback of chips without wgmma
+  kSplit64x64,  // Hopper: the same by wgmma, for more rows
+  kSplit64x128,
+  kSplit128x64,
+  kSplit128x128,
   kWgmma128x64,  // Hopper, many rows
   kWgmma128x96,
   kWgmma128x128,
@@ -46,11 +49,12 @@ enum class DenseTile : uint8_t {
   kWgmma256x128,  // by pairs of blocks that share the weight's rows
   kWgmma256x192,
 };
-inline constexpr DenseTile kDenseTiles[] = {DenseTile::kCluster16,    DenseTile::kCluster32,
-                                            DenseTile::kCluster64,    DenseTile::kSplit128x64,
-                                            DenseTile::kWgmma128x64,  DenseTile::kWgmma128x96,
-                                            DenseTile::kWgmma128x128, DenseTile::kWgmma128x192,
-                                            DenseTile::kWgmma256x128, DenseTile::kWgmma256x192};
+inline constexpr DenseTile kDenseTiles[] = {
+    DenseTile::kCluster16,    DenseTile::kCluster32,    DenseTile::kCluster64,
+    DenseTile::kSplit64x64,   DenseTile::kSplit64x128,  DenseTile::kSplit128x64,
+    DenseTile::kSplit128x128, DenseTile::kWgmma128x64,  DenseTile::kWgmma128x96,
+    DenseTile::kWgmma128x128, DenseTile::kWgmma128x192, DenseTile::kWgmma256x128,
+    DenseTile::kWgmma256x192};
 const char* tile_name(DenseTile tile);
 
 /// Whether the tile is for the device.

@@ -9,12 +9,15 @@ namespace quads::kernels::cuda {
 
 inline constexpr int kParts = 4;
 
-/// In every block's shared memory at `address`: [part][rows][columns of a block, padded].
-template <int rows, int columns>
+/// In every block's shared memory at `address`: [part][rows][columns of a block, padded]. `threads`
+/// of a block add.
+template <int rows, int columns, int threads>
 struct PartSums {
   static constexpr int kColumns = columns / kParts;  // of a block
   static constexpr int kStride = kColumns + 8;       // spreads rows over the banks
   static constexpr int kBytes = kParts * rows * kStride * 4;
+  static constexpr int kQuads = kColumns / 4;                             // of a row
+  static constexpr int kItems = (rows * kQuads + threads - 1) / threads;  // quads of a thread
 
   uint32_t address;
 
@@ -24,16 +27,30 @@ struct PartSums {
     store_cluster_8(address_in_block(address + at * 4, column / kColumns), x, y);
   }
 
-  /// By the first `threads` threads, after all have sent: this block's columns to y. `first_row`
-  /// and `first_column`: of the tile.
+  /// What add will need besides sums; before the wait for them. `first_row` and `first_column`: of
+  /// the tile.
+  __device__ __forceinline__ void fetch(const DenseArgs& args, int part, int first_row,
+                                        int first_column, float4 (&residuals)[kItems]) const {
+    const int end = tile_end(args, first_row);
+#pragma unroll
+    for (int item = 0; item < kItems; ++item) {
+      const int i = static_cast<int>(threadIdx.x) + item * threads;
+      const int row = first_row + i / kQuads;
+      if (row >= end) break;
+      residuals[item] = load_residual(args, row, first_column + part * kColumns + i % kQuads * 4);
+    }
+  }
+
+  /// By the first `threads` threads, after all have sent: this block's columns to y.
   __device__ __forceinline__ void add(const DenseArgs& args, const float* sums, int part,
                                       int parts_used, int first_row, int first_column,
-                                      int threads) const {
-    const int limit = dense_rows(args);
-    constexpr int kQuads = kColumns / 4;
-    for (int i = threadIdx.x; i < rows * kQuads; i += threads) {
+                                      const float4 (&residuals)[kItems]) const {
+    const int end = tile_end(args, first_row);
+#pragma unroll
+    for (int item = 0; item < kItems; ++item) {
+      const int i = static_cast<int>(threadIdx.x) + item * threads;
       const int r = i / kQuads;
-      if (first_row + r >= limit) break;
+      if (first_row + r >= end) break;
       const float* from = sums + r * kStride + i % kQuads * 4;
       float4 sum = *reinterpret_cast<const float4*>(from);
       for (int p = 1; p < parts_used; ++p) {
@@ -43,8 +60,8 @@ struct PartSums {
         sum.z = sum.z + more.z;
         sum.w = sum.w + more.w;
       }
-      const float y[4] = {sum.x, sum.y, sum.z, sum.w};
-      store_dense<4>(args, first_row + r, first_column + part * kColumns + i % kQuads * 4, y);
+      store_dense(args, first_row + r, first_column + part * kColumns + i % kQuads * 4, sum,
+                  residuals[item]);
     }
   }
 };

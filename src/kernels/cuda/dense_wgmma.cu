@@ -11,8 +11,10 @@
 namespace quads::kernels::cuda {
 namespace {
 
-constexpr int kRows = kWgmmaRows;
-constexpr int kThreads = kWgmmaThreads;
+constexpr int kRows = 128;
+constexpr int kWarpgroups = 2;
+constexpr int kThreads = (kWarpgroups + 1) * 128;  // the last warpgroup copies
+constexpr int kXBytes = kRows * 128;               // of a stage
 
 // Sums on their way to y: a warp's 16 rows of 32 columns, so that it writes whole lines; the stride
 // spreads them over the banks.
@@ -43,9 +45,23 @@ struct TileOrder {
   }
 };
 
-/// By a warp: 16 rows from `row` on of 32 columns from `column` on; sums: of four steps of 8
-/// columns.
-__device__ __forceinline__ void store_block(const DenseArgs& args, int rows, int row, int column,
+/// By a warp: asks the L2 cache for what is added to 16 rows from `row` on of `columns` columns,
+/// lines of 32. Registers to hold it from an early load are not there.
+template <int columns>
+__device__ __forceinline__ void prefetch_residual(const DenseArgs& args, int end, int row,
+                                                  int column) {
+  if (args.residual == nullptr) return;
+  for (int i = static_cast<int>(threadIdx.x) & 31; i < 16 * columns / 32; i += 32) {
+    const int c = column + i / 16 * 32;
+    if (row + i % 16 >= end || c >= args.n) continue;
+    const float* line = args.residual + int64_t{row + i % 16} * args.n + c;
+    asm volatile("prefetch.global.L2 [%0];" ::"l"(line));
+  }
+}
+
+/// By a warp: 16 rows from `row` on, those before `end`, of 32 columns from `column` on; sums: of
+/// four steps of 8 columns.
+__device__ __forceinline__ void store_block(const DenseArgs& args, int end, int row, int column,
                                             const float* sums, float* buffer) {
   const int lane = threadIdx.x & 31;
   float* to = buffer + (lane >> 2) * kStoreStride + (lane & 3) * 2;
@@ -58,12 +74,20 @@ __device__ __forceinline__ void store_block(const DenseArgs& args, int rows, int
   }
   __syncwarp();
 #pragma unroll
-  for (int i = 0; i < 4; ++i) {
-    const int r = i * 4 + (lane >> 3);
-    if (row + r >= rows) break;
-    const float4 y = *reinterpret_cast<float4*>(buffer + r * kStoreStride + (lane & 7) * 4);
-    const float values[4] = {y.x, y.y, y.z, y.w};
-    store_dense<4>(args, row + r, column + (lane & 7) * 4, values);
+  for (int i = 0; i < 4; i += 2) {  // two rows at a time: registers are short
+    float4 residuals[2];
+#pragma unroll
+    for (int j = 0; j < 2; ++j) {
+      const int r = (i + j) * 4 + (lane >> 3);
+      if (row + r < end) residuals[j] = load_residual(args, row + r, column + (lane & 7) * 4);
+    }
+#pragma unroll
+    for (int j = 0; j < 2; ++j) {
+      const int r = (i + j) * 4 + (lane >> 3);
+      if (row + r >= end) return;
+      const float4 y = *reinterpret_cast<float4*>(buffer + r * kStoreStride + (lane & 7) * 4);
+      store_dense(args, row + r, column + (lane & 7) * 4, y, residuals[j]);
+    }
   }
 }
 
@@ -95,7 +119,8 @@ __global__ void __cluster_dims__(blocks, 1, 1) __launch_bounds__(kThreads, 1)
   let_next_kernel_start();
   const int rows = dense_rows(args);
   TileOrder order;
-  order.row_tiles = (rows + kRows * blocks - 1) / (kRows * blocks) * blocks;
+  const int together = args.tile_rows * blocks;
+  order.row_tiles = (rows + together - 1) / together * blocks;
   order.n_tiles = (args.n + columns - 1) / columns;
 
   if (warp >= kWarpgroups * 4) {
@@ -111,8 +136,8 @@ __global__ void __cluster_dims__(blocks, 1, 1) __launch_bounds__(kThreads, 1)
           const uint32_t full = barriers + place.slot * 8;
           const uint32_t to = ring + place.slot * C::kStageBytes;
           barrier_wait(empty + place.slot * 8, place.parity ^ 1);
-          barrier_expect(full, C::kStageBytes);
-          copy_box(to, &x, stage * kBoxColumns, row_tile * kRows, full);
+          barrier_expect(full, (columns + args.tile_rows) * 128);
+          copy_box(to, &x, stage * kBoxColumns, row_tile * args.tile_rows, full);
           if constexpr (blocks == 1) {
             copy_box(to + kXBytes, &weight, stage * kBoxColumns, n_tile * columns, full);
           } else {
@@ -127,12 +152,18 @@ __global__ void __cluster_dims__(blocks, 1, 1) __launch_bounds__(kThreads, 1)
     auto* buffer =
         reinterpret_cast<float*>(shared + (ring - barriers) + C::kStages * C::kStageBytes) +
         warp * 16 * kStoreStride;
-    Multiplier<columns, C::kStages, blocks> multiplier{ring, barriers, lane, warp / 4, {}, 0};
+    Multiplier<kRows, columns, C::kStages, blocks> multiplier{ring,     barriers, lane,
+                                                              warp / 4, {},       0};
     float total[columns / 2];
     float sums[columns / 2];
-    int row = rows;  // of the tile whose total is still to be stored: none
+    int row = 0;      // of the tile whose total is still to be stored
+    int end_row = 0;  // behind its last row: there is none
     int column = 0;
     for (int tile = blockIdx.x; tile < order.tiles(); tile += gridDim.x) {
+      int row_tile, n_tile;
+      order.find(tile, &row_tile, &n_tile);
+      const int next_row = row_tile * args.tile_rows + warp * 16;
+      const int next_end = min(rows, (row_tile + 1) * args.tile_rows);
       for (int first = 0; first < args.stages; first += args.part_stages) {
         const int end = min(first + args.part_stages, args.stages);
         int stage = first;
@@ -144,22 +175,24 @@ __global__ void __cluster_dims__(blocks, 1, 1) __launch_bounds__(kThreads, 1)
               multiplier.start(sums, stage == first);
               ++stage;
             }
-            store_block(args, rows, row, column + c * kStoreColumns, total + c * 16, buffer);
+            store_block(args, end_row, row, column + c * kStoreColumns, total + c * 16, buffer);
           }
+        }
+        if (end == args.stages) {
+          prefetch_residual<columns>(args, next_end, next_row, n_tile * columns);
         }
         for (; stage < end; ++stage) multiplier.start(sums, stage == first);
         multiplier.finish();
 #pragma unroll
         for (int i = 0; i < columns / 2; ++i) total[i] = first == 0 ? sums[i] : total[i] + sums[i];
       }
-      int row_tile, n_tile;
-      order.find(tile, &row_tile, &n_tile);
-      row = row_tile * kRows + warp * 16;
+      row = next_row;
+      end_row = next_end;
       column = n_tile * columns;
     }
 #pragma unroll
     for (int c = 0; c < columns / kStoreColumns; ++c) {
-      store_block(args, rows, row, column + c * kStoreColumns, total + c * 16, buffer);
+      store_block(args, end_row, row, column + c * kStoreColumns, total + c * 16, buffer);
     }
   }
   if constexpr (blocks > 1) {
@@ -170,12 +203,12 @@ __global__ void __cluster_dims__(blocks, 1, 1) __launch_bounds__(kThreads, 1)
 }
 
 template <int columns, int blocks>
-void run(const CudaContext& context, const DenseGemm& gemm, const DenseArgs& args) {
+void run(const CudaContext& context, const DenseGemm& gemm, DenseArgs args) {
   using C = WgmmaConfig<columns, blocks>;
   const CUtensorMap weight = tensor_map(gemm.weight, gemm.n, gemm.k, columns / blocks);
-  const CUtensorMap x = tensor_map(gemm.x, gemm.rows, gemm.k, kRows);
-  const int64_t row_tiles = (args.rows + kRows * blocks - 1) / (kRows * blocks) * blocks;
-  const int64_t tiles = row_tiles * ((args.n + columns - 1) / columns);
+  cut_rows(args, kRows, blocks);
+  const CUtensorMap x = tensor_map(gemm.x, gemm.rows, gemm.k, args.tile_rows);
+  const int64_t tiles = int64_t{args.row_tiles} * ((args.n + columns - 1) / columns);
   const int64_t grid = std::min<int64_t>(tiles, context.multiprocessors / blocks * int64_t{blocks});
   launch(context, "dense product", dense_wgmma<columns, blocks>, static_cast<int>(grid), kThreads,
          C::kSharedBytes, weight, x, args);

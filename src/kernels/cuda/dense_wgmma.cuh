@@ -1,16 +1,11 @@
-// What the dense products by wgmma share (sm_90a only): a ring of stages of 64 k, 128 rows of x and
-// `columns` rows of the weight each, and two warpgroups that multiply 64 rows of x each.
+// What the dense products by wgmma share (sm_90a only): a ring of stages of 64 k, of rows of x and
+// `columns` rows of the weight each, and warpgroups that multiply 64 rows of x each.
 #pragma once
 
 #include "kernels/cuda/tma.cuh"
 #include "kernels/cuda/wgmma_shared.cuh"
 
 namespace quads::kernels::cuda {
-
-inline constexpr int kWgmmaRows = 128;
-inline constexpr int kWarpgroups = 2;
-inline constexpr int kWgmmaThreads = (kWarpgroups + 1) * 128;  // the last warpgroup copies
-inline constexpr int kXBytes = kWgmmaRows * 128;               // of a stage
 
 /// A place in the ring.
 template <int stages>
@@ -26,9 +21,10 @@ struct RingPlace {
 };
 
 /// A consumer warp's place in the ring; a stage is released when the next one is on its way.
-/// `blocks`: of a cluster, which share a ring's stages.
-template <int columns, int stages, int blocks>
+/// `rows`: of x, at most; `blocks`: of a cluster, which share a ring's stages.
+template <int rows, int columns, int stages, int blocks>
 struct Multiplier {
+  static constexpr int kXBytes = rows * 128;
   static constexpr int kStageBytes = kXBytes + columns * 128;
   uint32_t ring, barriers;
   int lane, warpgroup;

@@ -90,7 +90,7 @@ void bench_dense(const DenseShape& shape, double bandwidth) {
                            : tile == DenseTile::kCluster64  ? 256
                            : tile < DenseTile::kWgmma128x64 ? 1024
                                                             : shape.max_rows;
-      if (rows > most || (tile > DenseTile::kCluster64 && rows < 32)) continue;
+      if (rows > most || (tile > DenseTile::kCluster64 && rows < 16)) continue;
       const auto product = [&](const CudaContext& context, int i) {
         dense_gemm(context, gemm(i), tile);
       };
