@@ -257,6 +257,7 @@ const Bf16* CudaBlocks::dequantise(const DeviceExperts& experts, const DeviceSit
                                    .fragments = experts.fragments.data(),
                                    .global_scales = experts.global_scales.data(),
                                    .block_position = ordered ? input.block_position : nullptr,
+                                   .paired = experts.paired,
                                    .values = scratch().weights.data()});
   return scratch().weights.data();
 }
@@ -287,9 +288,9 @@ void CudaBlocks::experts_backward(const DeviceFfn& ffn, const DeviceSlots& slots
       experts.experts == 1 ? 0 : layout_.at(gate_up[1]).offset - layout_.at(gate_up[0]).offset;
 
   // The forward up to the experts' intermediate rows, and what its products stand for.
-  forward_->expand(context_, ffn, slots, batch_->device);
+  forward_->expand(context_, ffn, slots, batch_->device, Middle::kGatesUps);
   image_values(ffn.gate_up_input, slots, hidden, s.inputs.data());
-  forward_->quantise_middle(context_, ffn, slots, batch_->device);
+  forward_->quantise_middle(context_, ffn, slots, batch_->device, Middle::kGatesUps);
   image_values(ffn.down_input, slots, width, s.middle.data());
 
   k::expert_outputs_backward(context_, {.dy = dy,

@@ -188,6 +188,7 @@ void CudaModel::add_ffn(int64_t l, bool shared, DeviceFfn& ffn) {
   }
   ffn.down_input = make_site(l, middle);
   const WeightFormat format = format_at(sites_, l, middle);
+  ffn.gate_up.paired = is_nvfp4(format);
   add_packing(l, format, of_part(at.gate_up), ffn.gate_up_input, ffn.gate_up);
   add_packing(l, format, of_part(at.down), ffn.down_input, ffn.down);
 }
@@ -290,6 +291,7 @@ void CudaModel::quantise(const Packing& packing, uint32_t* amax_bits) {
                  .n = to.n,
                  .k = to.k,
                  .block_position = ordered ? packing.input->block_position : nullptr,
+                 .paired = to.paired,
                  .fragments = to.fragments.data(),
                  .global_scales = to.global_scales.data(),
                  .amax_bits = amax_bits});
@@ -327,7 +329,7 @@ void CudaModel::copy_stored(const Packing& packing) {
     const StoredMatrix& matrix = stored_->at(packing.parameters[i]);
     kernels::cuda::pack_fragments(
         {to.n, to.k, matrix.global_scale, matrix.codes, matrix.block_scales}, positions, fragments,
-        to.format);
+        {.format = to.format, .paired = to.paired});
     copy(to.fragments.data() + i * bytes, fragments.data(), bytes, cudaMemcpyHostToDevice);
     copy(to.global_scales.data() + i, &matrix.global_scale, sizeof(float), cudaMemcpyHostToDevice);
   }

@@ -225,7 +225,7 @@ void DeviceBlocks::attention(const CudaContext& context, int64_t index, const De
 
 void DeviceBlocks::multiply(const CudaContext& context, const DeviceExperts& experts,
                             const DeviceSite& site, const DeviceSlots& slots,
-                            const DeviceRows& rows, float* y) {
+                            const DeviceRows& rows, float* y, k::GemmOutput output) {
   const bool fp16 = site.format == WeightFormat::kNvfp4Fp16;
   k::grouped_gemm(context,
                   {.experts = experts.matrices,
@@ -240,6 +240,7 @@ void DeviceBlocks::multiply(const CudaContext& context, const DeviceExperts& exp
                    .row_scales = row_scales(site),
                    .residual_stages = fp16 ? 0 : k::stages_of(int64_t{16} * site.residual_blocks),
                    .y = y,
+                   .output = output,
                    .rows_bound = rows.places.rows * slots.choices});
 }
 
@@ -334,16 +335,24 @@ void DeviceBlocks::route(const CudaContext& context, int64_t index, const Device
 }
 
 void DeviceBlocks::expand(const CudaContext& context, const DeviceFfn& ffn,
-                          const DeviceSlots& slots, const DeviceRows& rows) {
+                          const DeviceSlots& slots, const DeviceRows& rows, Middle middle) {
   quantise_rows(context, ffn.gate_up_input, h_.data(), ffn.gate_up.k, slots, rows);
-  multiply(context, ffn.gate_up, ffn.gate_up_input, slots, rows, gate_up_.data());
+  const k::GemmOutput output = !ffn.gate_up.paired            ? k::GemmOutput::kFp32
+                               : middle == Middle::kActivated ? k::GemmOutput::kSilu
+                                                              : k::GemmOutput::kGatesUps;
+  multiply(context, ffn.gate_up, ffn.gate_up_input, slots, rows, gate_up_.data(), output);
 }
 
 void DeviceBlocks::quantise_middle(const CudaContext& context, const DeviceFfn& ffn,
-                                   const DeviceSlots& slots, const DeviceRows& rows) {
+                                   const DeviceSlots& slots, const DeviceRows& rows, Middle form) {
   k::QuantizeRows middle = quantised(ffn.down_input, ffn.down.k, rows);
-  middle.gate_up = gate_up_.data();
-  middle.ldx = ffn.gate_up.n;
+  if (ffn.gate_up.paired && form == Middle::kActivated) {
+    middle.x = reinterpret_cast<const Bf16*>(gate_up_.data());
+    middle.ldx = ffn.down.k;
+  } else {
+    middle.gate_up = gate_up_.data();
+    middle.ldx = ffn.gate_up.n;
+  }
   middle.rows = rows.places.rows * slots.choices;
   middle.image_rows = slots.sorted_image_rows;
   middle.tokens = middle.counted == nullptr ? nullptr : slots.sorted_tokens;
@@ -353,8 +362,8 @@ void DeviceBlocks::quantise_middle(const CudaContext& context, const DeviceFfn& 
 void DeviceBlocks::add_ffn(const CudaContext& context, const DeviceFfn& ffn,
                            const DeviceSlots& slots, const DeviceRows& rows, const float* x,
                            float* y) {
-  expand(context, ffn, slots, rows);
-  quantise_middle(context, ffn, slots, rows);
+  expand(context, ffn, slots, rows, Middle::kActivated);
+  quantise_middle(context, ffn, slots, rows, Middle::kActivated);
   multiply(context, ffn.down, ffn.down_input, slots, rows, parts_.data());
   add_parts(context, slots, rows, x, y);
 }

@@ -5,6 +5,7 @@
 #include "cuda/cuda_model.h"
 #include "kernels/cuda/activation_image.h"
 #include "kernels/cuda/attention_rows.h"
+#include "kernels/cuda/grouped_gemm.h"
 #include "kernels/cuda/kv_pages.h"
 #include "kernels/cuda/quantize_rows.h"
 
@@ -38,6 +39,10 @@ struct DeviceSlots {
   const float* weights = nullptr;          // [slots]
 };
 
+/// What gate_up's product leaves for `down`: gates and ups, or silu(gate) * up, which is all that a
+/// forward needs. Layers whose experts have no paired rows always leave gates and ups.
+enum class Middle : uint8_t { kGatesUps, kActivated };
+
 class DeviceBlocks {
  public:
   /// Scratch for up to max_rows rows of which max_logits_rows are asked for logits, and contexts of
@@ -54,16 +59,16 @@ class DeviceBlocks {
            float* y);
   // The same in parts, for a backward that recomputes the forward: what lies before the attention,
   // the attention, and the input of `out` where that is quantised; the norm and the routing; then
-  // of a feed-forward part what lies before its SiLU, and the input of `down`.
+  // of a feed-forward part what lies before `down`, gates and ups kept or not, and its input.
   void attention_inputs(const CudaContext& context, int64_t layer, const DeviceRows& rows, Bf16* kv,
                         const float* x);
   void attend(const CudaContext& context, const DeviceRows& rows, const Bf16* kv, int64_t pages);
   void quantise_attended(const CudaContext& context, int64_t layer, const DeviceRows& rows);
   void route(const CudaContext& context, int64_t layer, const DeviceRows& rows, const float* x);
   void expand(const CudaContext& context, const DeviceFfn& ffn, const DeviceSlots& slots,
-              const DeviceRows& rows);
+              const DeviceRows& rows, Middle middle);
   void quantise_middle(const CudaContext& context, const DeviceFfn& ffn, const DeviceSlots& slots,
-                       const DeviceRows& rows);
+                       const DeviceRows& rows, Middle middle);
   /// logits [count, vocab], FP32, of rows[i] of x; valid until the next call.
   const float* logits(const CudaContext& context, const float* x, const int32_t* rows,
                       int64_t count);
@@ -75,7 +80,7 @@ class DeviceBlocks {
   const Bf16* attended() const { return attended_.data(); }             // [rows, q_width]
   const float* router_logits() const { return router_logits_.data(); }  // [rows, router_rows]
   const int32_t* ids() const { return ids_.data(); }                    // [rows, top_k] experts
-  const float* gate_up() const { return gate_up_.data(); }              // [sorted rows, 2 width]
+  const float* gate_up() const { return gate_up_.data(); }  // [sorted rows, 2 width], if kept
   DeviceSlots routed(int64_t layer) const;  // of the experts; of a dense layer's one: every row
   DeviceSlots every_row() const;            // with weights of 1
   DeviceSlots shared() const;               // every row, with the shared expert's weights
@@ -103,7 +108,8 @@ class DeviceBlocks {
     return DeviceArray<T>(size);
   }
   void multiply(const CudaContext& context, const DeviceExperts& experts, const DeviceSite& site,
-                const DeviceSlots& slots, const DeviceRows& rows, float* y);
+                const DeviceSlots& slots, const DeviceRows& rows, float* y,
+                kernels::cuda::GemmOutput output = kernels::cuda::GemmOutput::kFp32);
   void quantise_rows(const CudaContext& context, const DeviceSite& site, const Bf16* x,
                      int64_t width, const DeviceSlots& slots, const DeviceRows& rows);
   /// y = x + what the last product gave (parts_), weighted.

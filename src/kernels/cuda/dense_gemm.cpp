@@ -55,6 +55,7 @@ constexpr TileCost kManyRows[] = {{DenseTile::kSplit64x64, 64, 64, 4, 19, 100},
                                   {DenseTile::kWgmma128x64, 128, 64, 1, 26, 0},
                                   {DenseTile::kWgmma128x96, 128, 96, 1, 36, 0},
                                   {DenseTile::kWgmma128x128, 128, 128, 1, 46, 0},
+                                  {DenseTile::kWgmma128x160, 128, 160, 1, 55, 0},
                                   {DenseTile::kWgmma128x192, 128, 192, 1, 64, 0},
                                   {DenseTile::kWgmma256x128, 256, 128, 1, 45, 0},
                                   {DenseTile::kWgmma256x192, 256, 192, 1, 63, 0}};
@@ -83,6 +84,8 @@ const char* tile_name(DenseTile tile) {
       return "wgmma 128x96";
     case DenseTile::kWgmma128x128:
       return "wgmma 128x128";
+    case DenseTile::kWgmma128x160:
+      return "wgmma 128x160";
     case DenseTile::kWgmma128x192:
       return "wgmma 128x192";
     case DenseTile::kWgmma256x128:
@@ -146,6 +149,8 @@ void dense_gemm(const CudaContext& context, const DenseGemm& gemm, DenseTile til
       return launch_dense_wgmma(context, gemm, args, 128, 64);
     case DenseTile::kWgmma128x128:
       return launch_dense_wgmma(context, gemm, args, 128, 128);
+    case DenseTile::kWgmma128x160:
+      return launch_dense_wgmma(context, gemm, args, 128, 160);
     case DenseTile::kWgmma128x192:
       return launch_dense_wgmma(context, gemm, args, 128, 192);
     case DenseTile::kWgmma256x128:

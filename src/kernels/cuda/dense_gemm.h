@@ -45,6 +45,7 @@ enum class DenseTile : uint8_t {
   kWgmma128x64,  // Hopper, many rows
   kWgmma128x96,
   kWgmma128x128,
+  kWgmma128x160,
   kWgmma128x192,
   kWgmma256x128,  // by pairs of blocks that share the weight's rows
   kWgmma256x192,
@@ -53,8 +54,8 @@ inline constexpr DenseTile kDenseTiles[] = {
     DenseTile::kCluster16,    DenseTile::kCluster32,    DenseTile::kCluster64,
     DenseTile::kSplit64x64,   DenseTile::kSplit64x128,  DenseTile::kSplit128x64,
     DenseTile::kSplit128x128, DenseTile::kWgmma128x64,  DenseTile::kWgmma128x96,
-    DenseTile::kWgmma128x128, DenseTile::kWgmma128x192, DenseTile::kWgmma256x128,
-    DenseTile::kWgmma256x192};
+    DenseTile::kWgmma128x128, DenseTile::kWgmma128x160, DenseTile::kWgmma128x192,
+    DenseTile::kWgmma256x128, DenseTile::kWgmma256x192};
 const char* tile_name(DenseTile tile);
 
 /// Whether the tile is for the device.

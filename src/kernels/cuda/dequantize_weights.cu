@@ -3,6 +3,7 @@
 #include "kernels/cuda/dequantize_weights.h"
 #include "kernels/cuda/fragment_plain.h"
 #include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/paired_rows.h"
 
 namespace quads::kernels::cuda {
 namespace {
@@ -85,7 +86,13 @@ __global__ void __launch_bounds__(kWarps * 32)
       ((slice / kTileSlices * stages + stage) * kTileSlices + slice % kTileSlices) * kBytes<format>;
   const float factor =
       format == WeightFormat::kBf16 ? 1.0F : kDecodedWeightFactor * args.global_scales[matrix];
-  auto* values = reinterpret_cast<uint16_t*>(args.values) + (slice * 16 + (lane >> 2)) * args.k;
+  auto* values = reinterpret_cast<uint16_t*>(args.values) + matrix * args.n * args.k;
+  int64_t rows[2];  // g and g + 8 of the slice, in the matrix
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    const int64_t row = slice % (args.n / 16) * 16 + (lane >> 2) + i * 8;
+    rows[i] = args.paired ? paired_row(row, args.n) : row;
+  }
   for (int pair = 0; pair < kBlocks / 2; ++pair) {
     uint32_t a[2][4];
     decode_pair<format>(from, pair, lane, a);
@@ -96,7 +103,7 @@ __global__ void __launch_bounds__(kWarps * 32)
       uint16_t* to = values + blocks[position] * 16 + (lane & 3) * 2;
 #pragma unroll
       for (int i = 0; i < 4; ++i) {  // row g or g + 8, the block's first or second half
-        *reinterpret_cast<uint32_t*>(to + (i & 1) * 8 * args.k + (i >> 1) * 8) =
+        *reinterpret_cast<uint32_t*>(to + rows[i & 1] * args.k + (i >> 1) * 8) =
             format == WeightFormat::kBf16
                 ? a[j][i]
                 : scale_pair<format == WeightFormat::kNvfp4Fp16>(a[j][i], factor);

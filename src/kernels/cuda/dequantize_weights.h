@@ -19,7 +19,8 @@ struct DequantizeWeights {
   const uint8_t* fragments = nullptr;       // [matrices][fragment_bytes(n, k, format)]
   const float* global_scales = nullptr;     // [matrices], powers of two
   const int32_t* block_position = nullptr;  // as QuantizeWeights (quantize_weights.h)
-  Bf16* values = nullptr;                   // [matrices][n, k], the natural order of K
+  bool paired = false;
+  Bf16* values = nullptr;  // [matrices][n, k], the natural order of rows and K
 };
 inline constexpr int64_t kMaxDequantizedK = 16384;
 

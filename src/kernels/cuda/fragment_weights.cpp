@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "kernels/cuda/fragment_codes_fp16.h"
+#include "kernels/cuda/paired_rows.h"
 #include "numerics/e4m3.h"
 
 namespace quads::kernels::cuda {
@@ -60,12 +61,17 @@ void for_each_place(int64_t rows, int64_t k, uint8_t* data, Visit visit) {
   }
 }
 
+int64_t source_row(const Nvfp4Matrix& w, const FragmentForm& form, int64_t row) {
+  return form.paired ? paired_row(row, w.rows) : row;
+}
+
 // Row and channel in the block of pair `pair` (0..3) of thread 4 g + t.
 int pair_row(int g, int pair) { return g + (pair & 1) * 8; }
 int pair_channel(int t, int pair) { return t * 2 + (pair >> 1) * 8; }
 
-void pack_place(const Nvfp4Matrix& w, const std::vector<int>& blocks, bool fp16,
+void pack_place(const Nvfp4Matrix& w, const std::vector<int>& blocks, const FragmentForm& form,
                 const FragmentPlace& place) {
+  const bool fp16 = form.format == WeightFormat::kNvfp4Fp16;
   const int64_t blocks_of_row = w.k / kNvfp4Block;
   const auto scale = [&](int64_t row, int block) -> uint32_t {
     return block == kNoBlock ? 0 : w.block_scales[row * blocks_of_row + block];
@@ -75,7 +81,8 @@ void pack_place(const Nvfp4Matrix& w, const std::vector<int>& blocks, bool fp16,
     for (int j = 0; j < 2; ++j) {
       for (int half = 0; half < 2; ++half) {
         const int block = blocks[place.first_position + j];
-        encoded[j][half] = encode_scale(scale(place.first_row + g + half * 8, block));
+        encoded[j][half] =
+            encode_scale(scale(source_row(w, form, place.first_row + g + half * 8), block));
       }
     }
     uint32_t word = scale_word(encoded[0][0], encoded[0][1], encoded[1][0], encoded[1][1]);
@@ -85,7 +92,7 @@ void pack_place(const Nvfp4Matrix& w, const std::vector<int>& blocks, bool fp16,
       uint32_t pairs[8] = {};
       for (int i = 0; i < 8; ++i) {
         const int block = blocks[place.first_position + i / 4];
-        const int64_t row = place.first_row + pair_row(g, i % 4);
+        const int64_t row = source_row(w, form, place.first_row + pair_row(g, i % 4));
         if (scale(row, block) == 0) continue;
         const int64_t channel = int64_t{block} * kNvfp4Block + pair_channel(t, i % 4);
         const uint32_t byte = w.packed[(row * w.k + channel) / 2];
@@ -104,8 +111,9 @@ uint32_t code_of(uint32_t half, bool fp16) {
   return (half >> (fp16 ? 9 : 6) & 7U) | (half >> 15 & 1U) << 3;
 }
 
-void unpack_place(const std::vector<int>& blocks, bool fp16, const FragmentPlace& place,
-                  Nvfp4Matrix* w) {
+void unpack_place(const std::vector<int>& blocks, const FragmentForm& form,
+                  const FragmentPlace& place, Nvfp4Matrix* w) {
+  const bool fp16 = form.format == WeightFormat::kNvfp4Fp16;
   const int64_t blocks_of_row = w->k / kNvfp4Block;
   for (int g = 0; g < 8; ++g) {
     uint32_t word;
@@ -117,7 +125,7 @@ void unpack_place(const std::vector<int>& blocks, bool fp16, const FragmentPlace
       const uint32_t pair = j == 0 ? decode_scale_even(word) : decode_scale_odd(word);
       for (int half = 0; half < 2; ++half) {
         const uint32_t e4m3 = restore_scale(pair >> (half * 16 + 4) & 0xFFU);
-        const int64_t row = place.first_row + g + half * 8;
+        const int64_t row = source_row(*w, form, place.first_row + g + half * 8);
         require(e4m3 <= kE4m3MaxCode, "row {}, block {}: not a packed scale", row, block);
         w->block_scales[row * blocks_of_row + block] = static_cast<uint8_t>(e4m3);
       }
@@ -135,7 +143,7 @@ void unpack_place(const std::vector<int>& blocks, bool fp16, const FragmentPlace
       for (int i = 0; i < 8; ++i) {
         const int block = blocks[place.first_position + i / 4];
         if (block == kNoBlock) continue;
-        const int64_t row = place.first_row + pair_row(g, i % 4);
+        const int64_t row = source_row(*w, form, place.first_row + pair_row(g, i % 4));
         const int64_t channel = int64_t{block} * kNvfp4Block + pair_channel(t, i % 4);
         w->packed[(row * w->k + channel) / 2] =
             static_cast<uint8_t>(code_of(pairs[i], fp16) | code_of(pairs[i] >> 16, fp16) << 4);
@@ -147,7 +155,7 @@ void unpack_place(const std::vector<int>& blocks, bool fp16, const FragmentPlace
 }  // namespace
 
 void pack_fragments(const Nvfp4Matrix& w, std::span<const int32_t> block_position,
-                    std::span<uint8_t> out, WeightFormat format) {
+                    std::span<uint8_t> out, const FragmentForm& form) {
   require_fragment_shape(w.rows, w.k, out.size());
   const auto codes = static_cast<int64_t>(w.packed.size());
   const auto scales = static_cast<int64_t>(w.block_scales.size());
@@ -159,22 +167,20 @@ void pack_fragments(const Nvfp4Matrix& w, std::span<const int32_t> block_positio
             w.block_scales[i]);
   }
   const std::vector<int> blocks = blocks_by_position(block_position, w.k);
-  const bool fp16 = format == WeightFormat::kNvfp4Fp16;
   for_each_place(w.rows, w.k, out.data(),
-                 [&](const FragmentPlace& place) { pack_place(w, blocks, fp16, place); });
+                 [&](const FragmentPlace& place) { pack_place(w, blocks, form, place); });
 }
 
 Nvfp4Matrix unpack_fragments(std::span<const uint8_t> packed, int64_t rows, int64_t k,
                              float global_scale, std::span<const int32_t> block_position,
-                             WeightFormat format) {
+                             const FragmentForm& form) {
   require_fragment_shape(rows, k, packed.size());
   Nvfp4Matrix w{rows, k, global_scale, std::vector<uint8_t>(rows * k / 2),
                 std::vector<uint8_t>(rows * k / kNvfp4Block)};
   const std::vector<int> blocks = blocks_by_position(block_position, k);
   std::vector<uint8_t> data(packed.begin(), packed.end());
-  const bool fp16 = format == WeightFormat::kNvfp4Fp16;
   for_each_place(rows, k, data.data(),
-                 [&](const FragmentPlace& place) { unpack_place(blocks, fp16, place, &w); });
+                 [&](const FragmentPlace& place) { unpack_place(blocks, form, place, &w); });
   return w;
 }
 

@@ -19,17 +19,23 @@ namespace quads::kernels::cuda {
 inline constexpr int kSliceBytes = slice_bytes(WeightFormat::kNvfp4);
 inline constexpr int kTileBytes = kTileSlices * kSliceBytes;
 
+/// Which fragments of a weight.
+struct FragmentForm {
+  WeightFormat format = WeightFormat::kNvfp4;
+  bool paired = false;  // rows are gates and ups, in the order of paired_rows.h
+};
+
 /// Packs W [rows, k] of one expert into `out` (fragment_bytes). `block_position` [k / 16] is the
 /// position that each block of 16 channels takes along K (a permutation), empty for the natural
 /// order; compensated blocks come first. The global scale does not take part: kernels get one an
 /// expert. Codes of a block whose scale is 0 become 0. Error unless rows is a multiple of 64, k of
 /// 16, the sizes fit, scales are 0..448 and positions are a permutation.
 void pack_fragments(const Nvfp4Matrix& w, std::span<const int32_t> block_position,
-                    std::span<uint8_t> out, WeightFormat format = WeightFormat::kNvfp4);
+                    std::span<uint8_t> out, const FragmentForm& form = {});
 
 /// The inverse: codes and scales in the natural order.
 Nvfp4Matrix unpack_fragments(std::span<const uint8_t> packed, int64_t rows, int64_t k,
                              float global_scale, std::span<const int32_t> block_position,
-                             WeightFormat format = WeightFormat::kNvfp4);
+                             const FragmentForm& form = {});
 
 }  // namespace quads::kernels::cuda

@@ -19,7 +19,7 @@ struct GemmArgs {
   int stages;
   int residual_stages;
   float weight_factor;  // of the decoder
-  bool y_is_bf16;
+  GemmOutput output;
 };
 
 /// Experts' segments of 8 rows that a block of the 64x8 kernel keeps a list of.

@@ -24,7 +24,7 @@ GemmArgs args_of(const GroupedGemm& gemm) {
   args.n = static_cast<int>(gemm.n);
   args.stages = stages_of(gemm.k);
   args.residual_stages = gemm.residual_stages;
-  args.y_is_bf16 = gemm.y_is_bf16;
+  args.output = gemm.output;
   args.weight_factor = gemm.format == WeightFormat::kBf16 ? 1.0F : kDecodedWeightFactor;
   return args;
 }

@@ -20,6 +20,14 @@ namespace quads::kernels::cuda {
 
 inline constexpr int kMaxExperts = 512;
 
+/// What becomes of the sums.
+enum class GemmOutput : uint8_t {
+  kFp32,      // y [rows, n]
+  kBf16,      // the same, rounded
+  kGatesUps,  // of paired rows of W (paired_rows.h): FP32 y [rows, n], gates, then ups
+  kSilu,      // of paired rows: BF16 y [rows, n / 2], silu(gate) * up as the quantiser makes it
+};
+
 /// Device pointers, 16-byte aligned.
 struct GroupedGemm {
   int experts = 0;  // 1..kMaxExperts
@@ -34,8 +42,8 @@ struct GroupedGemm {
   /// [padded rows] g of every row; kNvfp4Fp16 only, whose q1 are the bits of FP16.
   const float* row_scales = nullptr;
   int residual_stages = 0;  // leading stages of K with a second pass; NVFP4 only
-  void* y = nullptr;        // [rows, n], rows sorted by expert
-  bool y_is_bf16 = false;   // FP32 else
+  void* y = nullptr;        // rows sorted by expert
+  GemmOutput output = GemmOutput::kFp32;
   /// At least expert_offsets[experts]; chooses the tile and sizes nothing else.
   int64_t rows_bound = 0;
 };

@@ -27,6 +27,8 @@ void quantize_weights(const CudaContext& context, const QuantizeWeights& args) {
           args.stride);
   require(args.block_position == nullptr || is_nvfp4(args.format),
           "quantising weights: only NVFP4 weights have blocks in another order");
+  require(!args.paired || is_nvfp4(args.format),
+          "quantising weights: only NVFP4 weights have rows in pairs");
   const int64_t tiles = args.matrices * (args.n / kTileRows) * stages_of(args.k);
   require(tiles <= INT_MAX, "quantising weights: {} tiles are too many", tiles);
   weight_amax(context, args.w, args.matrices, args.stride, args.n * args.k, args.amax_bits);

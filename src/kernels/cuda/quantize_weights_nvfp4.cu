@@ -4,6 +4,7 @@
 #include "kernels/cuda/fragment_weights.h"
 #include "kernels/cuda/grouped_gemm.h"
 #include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/paired_rows.h"
 #include "kernels/cuda/quantize_block.cuh"
 #include "kernels/cuda/quantize_weights_launch.h"
 
@@ -104,6 +105,7 @@ __global__ void __launch_bounds__(kThreads)
   const float inverse_g = __fdiv_rn(1.0F, g);
   const auto* w = reinterpret_cast<const uint16_t*>(args.w) + matrix * args.stride;
   const int row = thread / 4;
+  const int64_t from = args.paired ? paired_row(first_row + row, args.n) : first_row + row;
 #pragma unroll
   for (int j = 0; j < 2; ++j) {
     const int position = thread % 4 * 2 + j;
@@ -111,7 +113,7 @@ __global__ void __launch_bounds__(kThreads)
     uint2 packed = make_uint2(0, 0);
     uint32_t scale = 0;
     if (block >= 0) {
-      packed = quantize_codes(w + (first_row + row) * args.k + block * 16, g, inverse_g, &scale);
+      packed = quantize_codes(w + from * args.k + block * 16, g, inverse_g, &scale);
     }
     codes[row][position] = packed;
     scales[row][position] = scale;

@@ -42,6 +42,7 @@ __device__ __forceinline__ void wgmma_columns(float* d, const uint32_t* a, uint6
 QUADS_WGMMA_SHARED(64, 32, 33, 34)
 QUADS_WGMMA_SHARED(96, 48, 49, 50)
 QUADS_WGMMA_SHARED(128, 64, 65, 66)
+QUADS_WGMMA_SHARED(160, 80, 81, 82)
 QUADS_WGMMA_SHARED(192, 96, 97, 98)
 #undef QUADS_WGMMA_SHARED
 #define QUADS_WGMMA_COLUMNS(N, A0, A1, A2, A3, B)                                                \

@@ -8,6 +8,8 @@
 #include <cstdio>
 #include <memory>
 #include <numeric>
+#include <string_view>
+#include <vector>
 
 #include "base/random.h"
 #include "kernels/cuda/bench_layer.h"
@@ -25,7 +27,7 @@ const char* format_name(WeightFormat format) {
     case WeightFormat::kNvfp4:
       return "nvfp4";
     case WeightFormat::kNvfp4Fp16:
-      return "nvfp4, floor";
+      return "nvfp4-floor";
     case WeightFormat::kFp8:
       return "fp8";
     case WeightFormat::kBf16:
@@ -72,6 +74,7 @@ void print_product(BenchLayer* layer, WeightFormat format, Projection projection
   const CudaContext here = make_context(nullptr);
   const char* comma = "";
   fmt::print(R"(,"tiles":{{)");
+  layer->keep_gates(true);
   for (const GemmTile tile : kGemmTiles) {
     if (!tile_fits(here, shape, tile)) continue;
     const auto product = [&](const CudaContext& context, int i) {
@@ -81,11 +84,17 @@ void print_product(BenchLayer* layer, WeightFormat format, Projection projection
                time_graph(false, launches, 5, product), time_graph(true, launches, 5, product));
     comma = ",";
   }
+  layer->keep_gates(false);
+  const auto chosen = [&](const CudaContext& context, int i) {
+    layer->multiply(context, projection, i);
+  };
+  fmt::print(R"(}},"as_in_layer_us":[{:.1f},{:.1f}])", time_graph(false, launches, 5, chosen),
+             time_graph(true, launches, 5, chosen));
   const double both = time_graph(true, launches, 5, [&](const CudaContext& context, int i) {
     layer->quantize(context, projection);
     layer->multiply(context, projection, i);
   });
-  fmt::print(R"(}},"chosen":"{}","quantize_and_chosen_us":{:.1f}}})",
+  fmt::print(R"(,"chosen":"{}","quantize_and_chosen_us":{:.1f}}})",
              tile_name(choose_tile(here, shape)), both);
 }
 
@@ -205,38 +214,43 @@ void for_cells(BenchLayer* layer, WeightFormat format, Print print) {
 
 }  // namespace
 
-void run_bench() {
+void run_bench(const char* only) {
+  const std::string_view name = only;
   const CudaContext context = make_context(nullptr);
   const double bandwidth = copy_bandwidth();
   fmt::print(R"({{"benchmark":"cuda_experts","notes":"us; tiles: [apart, launches overlapped]",)"
              R"("multiprocessors":{},"capability":{},"copy_bytes_per_s":{:.4g},)"
              "\n",
              context.multiprocessors, context.capability, bandwidth);
-  constexpr WeightFormat kFormats[] = {WeightFormat::kNvfp4, WeightFormat::kNvfp4Fp16,
-                                       WeightFormat::kFp8, WeightFormat::kBf16};
+  std::vector<WeightFormat> formats;
+  for (const WeightFormat format :
+       {WeightFormat::kNvfp4, WeightFormat::kNvfp4Fp16, WeightFormat::kFp8, WeightFormat::kBf16}) {
+    if (name.empty() || name == format_name(format)) formats.push_back(format);
+  }
   std::vector<std::unique_ptr<BenchLayer>> layers;
-  for (const WeightFormat format : kFormats) layers.push_back(std::make_unique<BenchLayer>(format));
+  for (const WeightFormat format : formats) layers.push_back(std::make_unique<BenchLayer>(format));
   fmt::print("\"layers\":[\n");
   Rows layer_rows;
   for (size_t i = 0; i < layers.size(); ++i) {
-    for_cells(layers[i].get(), kFormats[i], [&](int tokens, int percent) {
+    for_cells(layers[i].get(), formats[i], [&](int tokens, int percent) {
       layer_rows.next();
-      print_layer(layers[i].get(), kFormats[i], tokens, percent);
+      print_layer(layers[i].get(), formats[i], tokens, percent);
     });
   }
   fmt::print("],\n\"products\":[\n");
   Rows product_rows;
   for (size_t i = 0; i < layers.size(); ++i) {
     for (const Projection projection : {Projection::kGateUp, Projection::kDown}) {
-      for_cells(layers[i].get(), kFormats[i], [&](int tokens, int percent) {
+      for_cells(layers[i].get(), formats[i], [&](int tokens, int percent) {
         product_rows.next();
-        print_product(layers[i].get(), kFormats[i], projection, tokens, percent, bandwidth);
+        print_product(layers[i].get(), formats[i], projection, tokens, percent, bandwidth);
       });
     }
   }
   fmt::print("],\n\"sampling\":[\n");
   Rows sampling_rows;
   for (const int64_t rows : {1, 8, 64, 256, 1024}) {
+    if (!name.empty()) break;
     sampling_rows.next();
     print_sampling(rows, bandwidth);
   }

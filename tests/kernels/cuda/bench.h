@@ -6,10 +6,11 @@ namespace quads::kernels::cuda {
 /// Prints JSON: copy bandwidth; `products`, a row per format, shape, tokens and compensation with
 /// the time of every tile, apart and with launches overlapped, and of the quantiser; `layers`, a
 /// row per format, tokens and compensation with the time of all of a layer's experts; `sampling`, a
-/// row per number of rows of logits.
-void run_bench();
+/// row per number of rows of logits. `only`: one format, by its name; empty: all and sampling.
+void run_bench(const char* only);
 
 /// The same for dense products, attention and what lies between, at the shapes of the model.
-void run_dense_bench();
+/// `only`: one product, or "attention".
+void run_dense_bench(const char* only);
 
 }  // namespace quads::kernels::cuda

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstdio>
 #include <string>
+#include <string_view>
 
 #include "kernels/cuda/attention_rows.h"
 #include "kernels/cuda/bench.h"
@@ -208,7 +209,8 @@ void bench_qkv(int64_t rows, double bandwidth) {
 
 }  // namespace
 
-void run_dense_bench() {
+void run_dense_bench(const char* only) {
+  const std::string_view name = only;
   const CudaContext context = make_context(nullptr);
   const double bandwidth = copy_bandwidth();
   fmt::print(
@@ -216,9 +218,14 @@ void run_dense_bench() {
       R"("capability":{},"copy_bytes_per_s":{:.4g},"rows":[)"
       "\n",
       context.multiprocessors, context.capability, bandwidth);
-  for (const int64_t rows : {8, 256, 4096}) bench_qkv(rows, bandwidth);
-  for (const DenseShape& shape : kDenseShapes) bench_dense(shape, bandwidth);
+  if (name.empty()) {
+    for (const int64_t rows : {8, 256, 4096}) bench_qkv(rows, bandwidth);
+  }
+  for (const DenseShape& shape : kDenseShapes) {
+    if (name.empty() || name == shape.name) bench_dense(shape, bandwidth);
+  }
   for (const AttentionCase& c : kAttentionCases) {
+    if (!name.empty() && name != "attention") continue;
     bench_attention(c, bandwidth, &c == std::end(kAttentionCases) - 1);
   }
   fmt::print("]}}\n");

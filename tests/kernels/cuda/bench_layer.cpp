@@ -18,11 +18,11 @@ constexpr int kMaxSlotsOfBench = kBenchMaxTokens * kBenchTopK;
 constexpr int kDistinctTokens = 512;
 
 void pack(int64_t n, int64_t k, WeightFormat format, const std::vector<int32_t>& positions,
-          int seed, std::span<uint8_t> out) {
+          bool paired, int seed, std::span<uint8_t> out) {
   switch (format) {
     case WeightFormat::kNvfp4:
     case WeightFormat::kNvfp4Fp16:
-      return pack_fragments(random_weight(n, k, seed), positions, out, format);
+      return pack_fragments(random_weight(n, k, seed), positions, out, {format, paired});
     case WeightFormat::kFp8:
       return pack_fp8_fragments(random_fp8_weight(n, k, seed), out);
     case WeightFormat::kBf16: {
@@ -35,11 +35,11 @@ void pack(int64_t n, int64_t k, WeightFormat format, const std::vector<int32_t>&
 }  // namespace
 
 BenchWeights::BenchWeights(int64_t n, int64_t k, WeightFormat format,
-                           const std::vector<int32_t>& positions) {
+                           const std::vector<int32_t>& positions, bool paired) {
   const int64_t bytes = fragment_bytes(n, k, format);
   std::vector<uint8_t> two(2 * bytes);
   for (int e = 0; e < 2; ++e) {
-    pack(n, k, format, positions, e, std::span(two).subspan(e * bytes, bytes));
+    pack(n, k, format, positions, paired, e, std::span(two).subspan(e * bytes, bytes));
   }
   const DeviceArray<uint8_t> packed(two);
   for (auto& set : sets_) {
@@ -56,8 +56,8 @@ BenchLayer::BenchLayer(WeightFormat format)
       width_positions_(shuffled_positions(kBenchWidth / 16, 2)),
       device_hidden_positions_(hidden_positions_),
       device_width_positions_(width_positions_),
-      gate_up_(2 * kBenchWidth, kBenchHidden, format, hidden_positions_),
-      down_(kBenchHidden, kBenchWidth, format, width_positions_),
+      gate_up_(2 * kBenchWidth, kBenchHidden, format, hidden_positions_, is_nvfp4(format)),
+      down_(kBenchHidden, kBenchWidth, format, width_positions_, false),
       global_scales_(std::vector<float>(kBenchExperts, 0x1p-9F)),
       x_(kBenchMaxTokens * kBenchHidden),
       logits_(kBenchMaxTokens * kBenchExperts),
@@ -151,9 +151,14 @@ void BenchLayer::quantize(const CudaContext& context, Projection projection) {
     args.copies = kBenchTopK;
     args.block_position = nvfp4 ? device_hidden_positions_.data() : nullptr;
   } else {
-    args.gate_up = gate_up_y_.data();
+    if (activates()) {
+      args.x = reinterpret_cast<const Bf16*>(gate_up_y_.data());
+      args.ldx = kBenchWidth;
+    } else {
+      args.gate_up = gate_up_y_.data();
+      args.ldx = 2 * kBenchWidth;
+    }
     args.k = kBenchWidth;
-    args.ldx = 2 * kBenchWidth;
     args.rows = tokens_ * kBenchTopK;
     args.image_rows = sorted_image_rows_.data();
     args.block_position = nvfp4 ? device_width_positions_.data() : nullptr;
@@ -184,6 +189,9 @@ GroupedGemm BenchLayer::gemm(Projection projection, int set) {
   const bool two_passes = format_ == WeightFormat::kNvfp4;
   gemm.residual_stages = two_passes ? stages_of(blocks_of(projection) * 16) : 0;
   gemm.y = first ? gate_up_y_.data() : parts_.data();
+  if (first && is_nvfp4(format_)) {
+    gemm.output = activates() ? GemmOutput::kSilu : GemmOutput::kGatesUps;
+  }
   gemm.rows_bound = tokens_ * kBenchTopK;
   return gemm;
 }

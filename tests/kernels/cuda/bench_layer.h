@@ -23,7 +23,8 @@ enum class Projection : uint8_t { kGateUp, kDown };
 /// others are their copies, which moves the same bytes.
 class BenchWeights {
  public:
-  BenchWeights(int64_t n, int64_t k, WeightFormat format, const std::vector<int32_t>& positions);
+  BenchWeights(int64_t n, int64_t k, WeightFormat format, const std::vector<int32_t>& positions,
+               bool paired);
   const uint8_t* set(int i) { return sets_[i % kSets]->data(); }
 
  private:
@@ -50,16 +51,20 @@ class BenchLayer {
 
   /// With residual sums from here on.
   void count_residuals(bool on) { statistics_ = on; }
+  /// Whether gate_up's product gives silu(gate) * up, as the engine has it, or gates and ups.
+  void keep_gates(bool on) { keep_gates_ = on; }
   GroupedGemm gemm(Projection projection, int set);
 
  private:
   int blocks_of(Projection projection) const;
+  bool activates() const { return is_nvfp4(format_) && !keep_gates_; }
 
   WeightFormat format_;
   int tokens_ = 0;
   int percent_ = 0;
   int used_experts_ = 0;
   bool statistics_ = false;
+  bool keep_gates_ = false;
   std::vector<int32_t> hidden_positions_, width_positions_;
   DeviceArray<int32_t> device_hidden_positions_, device_width_positions_;
   BenchWeights gate_up_, down_;

@@ -83,6 +83,7 @@ TEST_P(DequantizeWeightsTest, ValuesAreNumericsInTheNaturalOrder) {
                                  .n = n,
                                  .k = k,
                                  .block_position = order,
+                                 .paired = permuted,  // rows too
                                  .fragments = fragments.data(),
                                  .global_scales = scales.data(),
                                  .amax_bits = amax.data()});
@@ -93,6 +94,7 @@ TEST_P(DequantizeWeightsTest, ValuesAreNumericsInTheNaturalOrder) {
                                    .fragments = fragments.data(),
                                    .global_scales = scales.data(),
                                    .block_position = order,
+                                   .paired = permuted,
                                    .values = values.data()});
       finish("dequantize_weights");
       const std::vector<Bf16> result = values.download();

@@ -12,12 +12,12 @@ namespace {
 constexpr int64_t kGuardRows = 4;
 
 std::vector<uint8_t> pack_all(const std::vector<Nvfp4Matrix>& weights,
-                              const Compensation& compensation, WeightFormat format) {
+                              const Compensation& compensation, const FragmentForm& form) {
   const int64_t bytes = fragment_bytes(weights[0].rows, weights[0].k);
   std::vector<uint8_t> packed(bytes * weights.size());
   for (size_t e = 0; e < weights.size(); ++e) {
     pack_fragments(weights[e], compensation.positions, std::span(packed).subspan(e * bytes, bytes),
-                   format);
+                   form);
   }
   return packed;
 }
@@ -36,13 +36,13 @@ std::unique_ptr<DeviceArray<T>> array_of(size_t size) {
 }  // namespace
 
 DeviceMoe::DeviceMoe(const std::vector<Nvfp4Matrix>& weights, Compensation compensation,
-                     WeightFormat format)
+                     const FragmentForm& form)
     : compensation_(std::move(compensation)),
-      format_(format),
+      format_(form.format),
       experts_(static_cast<int>(weights.size())),
       n_(weights[0].rows),
       k_(weights[0].k),
-      weights_(pack_all(weights, compensation_, format)),
+      weights_(pack_all(weights, compensation_, form)),
       global_scales_(scales_of(weights)),
       positions_(compensation_.positions),
       channels_(compensation_.channels),
@@ -93,7 +93,7 @@ void DeviceMoe::quantize(const CudaContext& context) {
   quantize_rows(context, args);
 }
 
-GroupedGemm DeviceMoe::gemm(bool y_is_bf16) {
+GroupedGemm DeviceMoe::gemm(GemmOutput output) {
   GroupedGemm gemm;
   gemm.experts = experts_;
   gemm.n = n_;
@@ -107,30 +107,31 @@ GroupedGemm DeviceMoe::gemm(bool y_is_bf16) {
   gemm.row_scales = row_scales_->data();
   gemm.residual_stages = residual_stages();
   gemm.y = y_->data();
-  gemm.y_is_bf16 = y_is_bf16;
+  gemm.output = output;
   gemm.rows_bound = static_cast<int64_t>(image_rows_->size());
   return gemm;
 }
 
-std::vector<uint32_t> DeviceMoe::y_bits(bool y_is_bf16) const {
+std::vector<uint32_t> DeviceMoe::y_bits(GemmOutput output) const {
   const std::vector<uint32_t> words = y_->download();
-  const int64_t count = rows_ * n_;
+  const bool rounded = output == GemmOutput::kBf16 || output == GemmOutput::kSilu;
+  const int64_t count = rows_ * (output == GemmOutput::kSilu ? n_ / 2 : n_);
   std::vector<uint32_t> bits(count);
   for (int64_t i = 0; i < count; ++i) {
-    bits[i] = y_is_bf16 ? words[i / 2] >> (i % 2 * 16) & 0xFFFFU : words[i];
+    bits[i] = rounded ? words[i / 2] >> (i % 2 * 16) & 0xFFFFU : words[i];
   }
-  const int64_t used = y_is_bf16 ? count / 2 : count;
+  const int64_t used = rounded ? count / 2 : count;
   const bool clean = std::all_of(words.begin() + used, words.end(),
                                  [](uint32_t word) { return word == 0xFFFFFFFFU; });
   EXPECT_TRUE(clean) << "something was written behind y";
   return bits;
 }
 
-std::vector<uint32_t> DeviceMoe::multiply(GemmTile tile, bool y_is_bf16) {
+std::vector<uint32_t> DeviceMoe::multiply(GemmTile tile, GemmOutput output) {
   poison_y();
-  grouped_gemm(make_context(nullptr), gemm(y_is_bf16), tile);
+  grouped_gemm(make_context(nullptr), gemm(output), tile);
   finish(tile_name(tile));
-  return y_bits(y_is_bf16);
+  return y_bits(output);
 }
 
 std::vector<Bf16> token_rows(const std::vector<int64_t>& tokens, int64_t k) {

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "kernels/cuda/device_array.h"
+#include "kernels/cuda/fragment_weights.h"
 #include "kernels/cuda/grouped_gemm.h"
 #include "kernels/cuda/moe_problem.h"
 #include "kernels/cuda/quantize_rows.h"
@@ -15,20 +16,20 @@ namespace quads::kernels::cuda {
 class DeviceMoe {
  public:
   DeviceMoe(const std::vector<Nvfp4Matrix>& weights, Compensation compensation,
-            WeightFormat format = WeightFormat::kNvfp4);
+            const FragmentForm& form = {});
 
   /// Takes tokens' rows x [tokens, k] to the device. Images and y are filled with NaNs.
   void load(const Routing& routing, const std::vector<Bf16>& x);
   /// Launches the kernel before the product; `overlap` as in CudaContext.
   void quantize(const CudaContext& context);
   void quantize() { quantize(make_context(nullptr)); }
-  /// The bits of y [rows, n], each in 32 bits; fails the test if anything else was written.
-  std::vector<uint32_t> multiply(GemmTile tile, bool y_is_bf16 = false);
+  /// The bits of y, each in 32 bits; fails the test if anything else was written.
+  std::vector<uint32_t> multiply(GemmTile tile, GemmOutput output = GemmOutput::kFp32);
 
-  GroupedGemm gemm(bool y_is_bf16 = false);
+  GroupedGemm gemm(GemmOutput output = GemmOutput::kFp32);
   std::vector<uint16_t> q1() const { return q1_->download(); }
   std::vector<uint16_t> q2() const { return q2_->download(); }
-  std::vector<uint32_t> y_bits(bool y_is_bf16) const;
+  std::vector<uint32_t> y_bits(GemmOutput output = GemmOutput::kFp32) const;
   std::vector<float> row_scales() const { return row_scales_->download(); }
   int32_t first_bad_row() const { return bad_.download()[0]; }
   void poison_y() { y_->fill_bytes(0xFF); }

@@ -3,12 +3,14 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 
 #include "base/error.h"
 #include "kernels/cuda/fragment_codes_fp16.h"
 #include "kernels/cuda/moe_problem.h"
+#include "kernels/cuda/paired_rows.h"
 #include "numerics/bf16.h"
 #include "numerics/e2m1.h"
 #include "numerics/e4m3.h"
@@ -101,11 +103,12 @@ TEST(FragmentWeights, UnpackIsTheInverseOfPackForAnyOrderOfBlocks) {
       }
       const std::vector<int32_t> positions =
           permuted ? shuffled_positions(k / 16, 5) : std::vector<int32_t>{};
-      for (const WeightFormat format : {WeightFormat::kNvfp4, WeightFormat::kNvfp4Fp16}) {
+      for (const FragmentForm& form : {FragmentForm{}, FragmentForm{WeightFormat::kNvfp4Fp16},
+                                       FragmentForm{WeightFormat::kNvfp4, true},
+                                       FragmentForm{WeightFormat::kNvfp4Fp16, true}}) {
         std::vector<uint8_t> packed(fragment_bytes(rows, k), 0xEE);
-        pack_fragments(w, positions, packed, format);
-        const Nvfp4Matrix back =
-            unpack_fragments(packed, rows, k, w.global_scale, positions, format);
+        pack_fragments(w, positions, packed, form);
+        const Nvfp4Matrix back = unpack_fragments(packed, rows, k, w.global_scale, positions, form);
         EXPECT_EQ(back.packed, w.packed) << rows << " x " << k;
         EXPECT_EQ(back.block_scales, w.block_scales) << rows << " x " << k;
         EXPECT_EQ(back.global_scale, w.global_scale);
@@ -126,7 +129,7 @@ TEST(FragmentWeights, AThreadsDecodedWordsAreItsOperandOfTheMatrixProduct) {
   for (size_t block = 0; block < positions.size(); ++block) block_at[positions[block]] = block;
   std::vector<uint8_t> packed(fragment_bytes(kRows, kK)), packed_fp16(packed.size());
   pack_fragments(w, positions, packed);
-  pack_fragments(w, positions, packed_fp16, WeightFormat::kNvfp4Fp16);
+  pack_fragments(w, positions, packed_fp16, {WeightFormat::kNvfp4Fp16});
   for (int64_t slice = 0; slice < kRows / 16; ++slice) {
     for (int64_t k16 = 0; k16 < kK / 16; ++k16) {
       const int64_t stage = k16 / 8;
@@ -194,6 +197,31 @@ TEST(FragmentWeights, ThePaddingOfKIsZeros) {
       for (int i = 0; i < 8; ++i) EXPECT_EQ(whole.packed[row * 64 + block * 8 + i], 0);
     }
   }
+}
+
+TEST(FragmentWeights, PairedRowsAreEightGatesThenTheirUps) {
+  constexpr int64_t kRows = 192;
+  std::vector<int> seen(kRows, 0);
+  for (int64_t row = 0; row < kRows; ++row) ++seen[paired_row(row, kRows)];
+  EXPECT_EQ(seen, std::vector<int>(kRows, 1));
+  for (int64_t row = 0; row < kRows; ++row) {
+    if (row % 16 < 8) {
+      EXPECT_EQ(paired_row(row + 8, kRows), paired_row(row, kRows) + kRows / 2);
+    }
+  }
+  EXPECT_EQ(paired_row(17, kRows), 9);
+  // Packing W in pairs is packing its rows in that order.
+  const Nvfp4Matrix w = random_weight(kRows, 256, 4);
+  Nvfp4Matrix ordered = w;
+  for (int64_t row = 0; row < kRows; ++row) {
+    const int64_t from = paired_row(row, kRows);
+    std::copy_n(w.packed.begin() + from * 128, 128, ordered.packed.begin() + row * 128);
+    std::copy_n(w.block_scales.begin() + from * 16, 16, ordered.block_scales.begin() + row * 16);
+  }
+  std::vector<uint8_t> packed(fragment_bytes(kRows, 256)), expected(packed.size());
+  pack_fragments(w, {}, packed, {WeightFormat::kNvfp4, true});
+  pack_fragments(ordered, {}, expected);
+  EXPECT_EQ(packed, expected);
 }
 
 TEST(FragmentWeights, WhatDoesNotFitIsRefused) {

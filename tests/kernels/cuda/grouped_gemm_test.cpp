@@ -10,6 +10,8 @@
 #include <numeric>
 
 #include "base/error.h"
+#include "kernels/cpu/flush_denormals.h"
+#include "kernels/cpu/isa.h"
 #include "kernels/cuda/device_moe.h"
 #include "kernels/cuda/fragment_weights.h"
 
@@ -82,7 +84,7 @@ void check_against_fp64(const Case& c, const Compensation& compensation,
   });
   const Product product =
       reference_product(weights, routing, operands_of(routing, c.k, compensation));
-  DeviceMoe moe(weights, compensation, format);
+  DeviceMoe moe(weights, compensation, {format});
   moe.load(routing, token_rows(tokens, c.k));
   moe.quantize();
   for (const GemmTile tile : fitting_tiles(moe.gemm())) {
@@ -90,7 +92,7 @@ void check_against_fp64(const Case& c, const Compensation& compensation,
                                     << compensation.residual_blocks << " compensated blocks");
     const std::vector<uint32_t> y = moe.multiply(tile);
     expect_close(y, product, c.n, c.k, routing, tile_name(tile));
-    const std::vector<uint32_t> rounded = moe.multiply(tile, true);
+    const std::vector<uint32_t> rounded = moe.multiply(tile, GemmOutput::kBf16);
     int64_t differ = 0;
     for (size_t i = 0; i < y.size(); ++i) {
       differ += to_bf16(std::bit_cast<float>(y[i])).bits != rounded[i];
@@ -123,6 +125,42 @@ TEST(GroupedGemm, OnePassOfFp16AgreesWithFp64) {
                      WeightFormat::kNvfp4Fp16);
 }
 
+// Gates and ups of paired rows are those of the natural order, and silu(gate) * up is what the CPU
+// makes of them, for every tile.
+TEST(GroupedGemm, PairedRowsGiveGatesAndUpsAndTheirActivation) {
+  QUADS_NEEDS_DEVICE();
+  constexpr int kExperts = 8;
+  for (const auto& [n, k] : {std::pair<int64_t, int64_t>{192, 768}, {64, 144}, {1536, 256}}) {
+    const std::vector<Nvfp4Matrix> weights = random_experts(kExperts, n, k, 70);
+    const std::vector<int64_t> tokens = ids(77);
+    const Routing routing = route_tokens(tokens, 2, kExperts, [](int64_t token, int j) {
+      return hashed_expert(token, j, kExperts);
+    });
+    for (const WeightFormat format : {WeightFormat::kNvfp4, WeightFormat::kNvfp4Fp16}) {
+      const Compensation compensation{{}, static_cast<int>(k / 32), {}, true};
+      DeviceMoe plain(weights, compensation, {format}),
+          paired(weights, compensation, {format, true});
+      for (DeviceMoe* moe : {&plain, &paired}) {
+        moe->load(routing, token_rows(tokens, k));
+        moe->quantize();
+      }
+      const std::vector<uint32_t> expected = plain.multiply(GemmTile::kMma256x32);
+      std::vector<float> values;
+      for (const uint32_t bits : expected) values.push_back(std::bit_cast<float>(bits));
+      std::vector<Bf16> h(routing.rows() * n / 2);
+      const FlushDenormals flush;
+      cpu_kernels(best_isa())
+          .rows.silu_mul(values.data(), n, routing.rows(), n / 2, h.data(), n / 2);
+      std::vector<uint32_t> activated;
+      for (const Bf16 x : h) activated.push_back(x.bits);
+      for (const GemmTile tile : fitting_tiles(paired.gemm())) {
+        EXPECT_EQ(paired.multiply(tile, GemmOutput::kGatesUps), expected) << tile_name(tile);
+        EXPECT_EQ(paired.multiply(tile, GemmOutput::kSilu), activated) << tile_name(tile);
+      }
+    }
+  }
+}
+
 // The smallest scale: all weights are subnormal in FP16.
 TEST(GroupedGemm, SubnormalOperandsCount) {
   QUADS_NEEDS_DEVICE();
@@ -139,7 +177,7 @@ TEST(GroupedGemm, SubnormalOperandsCount) {
   const Product product =
       reference_product(weights, routing, operands_of(routing, kK, compensation));
   for (const WeightFormat format : {WeightFormat::kNvfp4, WeightFormat::kNvfp4Fp16}) {
-    DeviceMoe moe(weights, compensation, format);
+    DeviceMoe moe(weights, compensation, {format});
     moe.load(routing, token_rows(tokens, kK));
     moe.quantize();
     for (const GemmTile tile : fitting_tiles(moe.gemm())) {
@@ -178,7 +216,7 @@ TEST(GroupedGemm, ARowsBitsDependOnNothingButTheRow) {
     for (const auto& [format, blocks] : cases) {
       const bool fp16 = format == WeightFormat::kNvfp4Fp16;
       DeviceMoe moe(weights, {shuffled_positions(all, 2), static_cast<int>(blocks), {}, fp16},
-                    format);
+                    {format});
       std::vector<uint32_t> expected;
       for (const int64_t count : {8, 9, 40, 256, 1000, 4096}) {
         // Other neighbours in every batch, the watched tokens in other places.
@@ -227,7 +265,7 @@ TEST(GroupedGemm, EmptyExpertsAndOneThatIsHot) {
       const Product product =
           reference_product(weights, routing, operands_of(routing, kK, compensation));
       for (const WeightFormat format : {WeightFormat::kNvfp4, WeightFormat::kNvfp4Fp16}) {
-        DeviceMoe moe(weights, compensation, format);
+        DeviceMoe moe(weights, compensation, {format});
         moe.load(routing, token_rows(tokens, kK));
         moe.quantize();
         for (const GemmTile tile : fitting_tiles(moe.gemm())) {
@@ -251,7 +289,7 @@ TEST(GroupedGemm, MoreUnitsThanABlockListsAtOnce) {
   const Product product =
       reference_product(weights, routing, operands_of(routing, 16, compensation));
   for (const WeightFormat format : {WeightFormat::kNvfp4, WeightFormat::kNvfp4Fp16}) {
-    DeviceMoe moe(weights, compensation, format);
+    DeviceMoe moe(weights, compensation, {format});
     moe.load(routing, token_rows(tokens, 16));
     moe.quantize();
     for (const GemmTile tile : fitting_tiles(moe.gemm())) {
@@ -291,7 +329,7 @@ TEST(GroupedGemm, ACapturedGraphGivesTheSameBitsWithAndWithoutOverlap) {
   const Routing routing =
       route_tokens(tokens, 2, 8, [](int64_t token, int j) { return hashed_expert(token, j, 8); });
   const Compensation compensation{shuffled_positions(48, 4), 24, {}, true};
-  DeviceMoe two(weights, compensation), one(weights, compensation, WeightFormat::kNvfp4Fp16);
+  DeviceMoe two(weights, compensation), one(weights, compensation, {WeightFormat::kNvfp4Fp16});
   std::vector<std::pair<DeviceMoe*, GemmTile>> cases;
   for (DeviceMoe* moe : {&two, &one}) {
     moe->load(routing, token_rows(tokens, kK));
@@ -319,7 +357,7 @@ TEST(GroupedGemm, ACapturedGraphGivesTheSameBitsWithAndWithoutOverlap) {
       check_cuda(cudaDeviceSynchronize(), "poison");
       for (int i = 0; i < 3; ++i) check_cuda(cudaGraphLaunch(executable, stream), "replay");
       check_cuda(cudaStreamSynchronize(stream), "replay");
-      EXPECT_EQ(moe.y_bits(false), expected) << tile_name(tile) << ", overlap " << overlap;
+      EXPECT_EQ(moe.y_bits(), expected) << tile_name(tile) << ", overlap " << overlap;
       cudaGraphExecDestroy(executable);
       cudaGraphDestroy(graph);
       cudaStreamDestroy(stream);

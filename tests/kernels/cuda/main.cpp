@@ -1,4 +1,5 @@
-// The tests of the CUDA kernels, or with --bench (experts) or --bench-dense their speed as JSON.
+// The tests of the CUDA kernels, or with --bench [FORMAT] (experts) or --bench-dense [PRODUCT]
+// their speed as JSON.
 #include <gtest/gtest.h>
 
 #include <cstdio>
@@ -12,7 +13,8 @@ int main(int argc, char** argv) {
   const bool dense = argc > 1 && std::strcmp(argv[1], "--bench-dense") == 0;
   if (experts || dense) {
     try {
-      experts ? quads::kernels::cuda::run_bench() : quads::kernels::cuda::run_dense_bench();
+      const char* only = argc > 2 ? argv[2] : "";
+      experts ? quads::kernels::cuda::run_bench(only) : quads::kernels::cuda::run_dense_bench(only);
     } catch (const std::exception& error) {
       std::fprintf(stderr, "bench: %s\n", error.what());
       return 1;

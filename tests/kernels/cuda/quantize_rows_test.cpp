@@ -111,7 +111,7 @@ void check_case(const Case& c, const std::vector<std::vector<Bf16>>& tokens) {
                                            padded_rows_bound(routing.rows(), kExperts), c.k,
                                            compensation, kPoison, c.format);
 
-  DeviceMoe moe(random_experts(kExperts, 64, c.k, 1), compensation, c.format);
+  DeviceMoe moe(random_experts(kExperts, 64, c.k, 1), compensation, {c.format});
   moe.load(routing, x);
   moe.quantize();
   finish("quantising");
@@ -196,7 +196,7 @@ void check_bad_rows(WeightFormat format) {
       const bool fp16 = format == WeightFormat::kNvfp4Fp16;
       const uint16_t infinite = fp16 ? 0x7C00 : 0x7F80;
       const Compensation compensation{{}, 16, {}, fp16};
-      DeviceMoe moe(random_experts(1, 64, kK, 1), compensation, format);
+      DeviceMoe moe(random_experts(1, 64, kK, 1), compensation, {format});
       moe.load(routing, x);
       moe.quantize();
       EXPECT_EQ(moe.first_bad_row(), 9);

@@ -52,7 +52,8 @@ std::vector<float> to_floats(const std::vector<Bf16>& w) {
 }
 
 Result quantise(const std::vector<std::vector<Bf16>>& all, int64_t n, int64_t k,
-                WeightFormat format, const std::vector<int32_t>& block_position) {
+                WeightFormat format, const std::vector<int32_t>& block_position,
+                bool paired = false) {
   // Another matrix lies between them, as an expert's down follows its gate_up.
   const int64_t stride = n * k + 64;
   std::vector<Bf16> flat(all.size() * static_cast<size_t>(stride), Bf16{0x7FC0});
@@ -74,6 +75,7 @@ Result quantise(const std::vector<std::vector<Bf16>>& all, int64_t n, int64_t k,
                              .n = n,
                              .k = k,
                              .block_position = block_position.empty() ? nullptr : positions.data(),
+                             .paired = paired,
                              .fragments = fragments.data(),
                              .global_scales = scales.data(),
                              .amax_bits = amax.data()});
@@ -83,7 +85,7 @@ Result quantise(const std::vector<std::vector<Bf16>>& all, int64_t n, int64_t k,
 
 std::vector<uint8_t> packed_on_cpu(const std::vector<Bf16>& w, int64_t n, int64_t k,
                                    WeightFormat format, const std::vector<int32_t>& positions,
-                                   float* g) {
+                                   bool paired, float* g) {
   std::vector<uint8_t> out(static_cast<size_t>(fragment_bytes(n, k, format)));
   *g = 1.0F;
   switch (format) {
@@ -91,7 +93,7 @@ std::vector<uint8_t> packed_on_cpu(const std::vector<Bf16>& w, int64_t n, int64_
     case WeightFormat::kNvfp4Fp16: {
       const std::vector<float> values = to_floats(w);
       *g = global_scale_pow2(checked_amax(values, n, k, "w"));
-      pack_fragments(quantise_nvfp4(values, n, k, *g, "w"), positions, out, format);
+      pack_fragments(quantise_nvfp4(values, n, k, *g, "w"), positions, out, {format, paired});
       break;
     }
     case WeightFormat::kFp8:
@@ -122,12 +124,13 @@ TEST_P(QuantizeWeightsTest, BytesAreTheCpus) {
           positions.push_back(static_cast<int32_t>(b % 2 == 1 ? b / 2 : odd + b / 2));
         }
       }
-      const Result result = quantise(all, shape.n, shape.k, format, positions);
+      const bool paired = permuted;  // rows of a gate_up, too
+      const Result result = quantise(all, shape.n, shape.k, format, positions, paired);
       const auto bytes = static_cast<int64_t>(fragment_bytes(shape.n, shape.k, format));
       for (int i = 0; i < shape.matrices; ++i) {
         float g = 0.0F;
-        const std::vector<uint8_t> expected =
-            packed_on_cpu(all[static_cast<size_t>(i)], shape.n, shape.k, format, positions, &g);
+        const std::vector<uint8_t> expected = packed_on_cpu(all[static_cast<size_t>(i)], shape.n,
+                                                            shape.k, format, positions, paired, &g);
         const auto begin = result.fragments.begin() + i * bytes;
         ASSERT_EQ(std::vector<uint8_t>(begin, begin + bytes), expected)
             << shape.n << " x " << shape.k << ", matrix " << i << ", permuted " << permuted;

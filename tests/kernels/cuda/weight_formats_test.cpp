@@ -50,7 +50,7 @@ std::vector<uint32_t> multiply_as(DeviceMoe* moe, WeightFormat format,
   moe->poison_y();
   grouped_gemm(make_context(nullptr), gemm, tile);
   finish(tile_name(tile));
-  return moe->y_bits(false);
+  return moe->y_bits();
 }
 
 std::vector<GemmTile> tiles_of(WeightFormat format) {
