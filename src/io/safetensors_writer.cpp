@@ -29,6 +29,13 @@ void check_size(const TensorView& tensor) {
 
 void write_safetensors(const std::filesystem::path& path, std::span<const TensorView> tensors,
                        const std::map<std::string, std::string>& metadata) {
+  const auto bytes = [&](size_t i) { return tensors[i].data; };
+  write_safetensors(path, tensors, bytes, metadata);
+}
+
+void write_safetensors(const std::filesystem::path& path, std::span<const TensorView> tensors,
+                       const std::function<const std::byte*(size_t)>& bytes,
+                       const std::map<std::string, std::string>& metadata) {
   std::vector<const TensorView*> order;
   for (const TensorView& tensor : tensors) {
     order.push_back(&tensor);
@@ -61,7 +68,7 @@ void write_safetensors(const std::filesystem::path& path, std::span<const Tensor
   file.write(length);
   file.write(text);
   for (const TensorView* tensor : order) {
-    file.write({tensor->data, tensor->nbytes});
+    file.write({bytes(static_cast<size_t>(tensor - tensors.data())), tensor->nbytes});
   }
   file.commit();
 }

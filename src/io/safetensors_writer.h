@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <span>
 #include <string>
@@ -15,6 +16,13 @@ namespace quads {
 /// file; larger elements come first, so that each tensor is aligned. Error for a name twice, the
 /// name "__metadata__", or an nbytes that is not the shape's.
 void write_safetensors(const std::filesystem::path& path, std::span<const TensorView> tensors,
+                       const std::map<std::string, std::string>& metadata = {{"format", "pt"}});
+
+/// The same of bytes that lie in memory one after another only: `bytes(i)` is where those of
+/// tensors[i] are, asked for in the order of the file (the given one, if all elements are of one
+/// size) and written before the next is.
+void write_safetensors(const std::filesystem::path& path, std::span<const TensorView> tensors,
+                       const std::function<const std::byte*(size_t)>& bytes,
                        const std::map<std::string, std::string>& metadata = {{"format", "pt"}});
 
 /// Writes model.safetensors into `directory`, or, if the tensors take more than `max_shard_bytes`,

@@ -101,23 +101,28 @@ void save_checkpoint(const std::filesystem::path& root, int64_t step, const Para
   const std::filesystem::path trainer = directory.path() / "trainer";
   std::filesystem::create_directory(trainer);
 
+  // A state is asked for when its first tensor is written: a device's have one place on the host.
   std::vector<TensorView> views;
+  std::vector<int64_t> offsets;
   for (const StateArray& array : kStateArrays) {
-    const std::span<const float> values = optimizer.state(array.which);
     for (const Parameter& parameter : parameters.layout().parameters) {
       for (const ParameterPart& part : parameter.parts) {
         TensorView view;
         view.name = fmt::format("{}.{}", array.name, part.name);
         view.dtype = DType::kF32;
         view.shape = parameter.part_shape(part);
-        view.data = reinterpret_cast<const std::byte*>(values.data() + parameter.offset +
-                                                       part.row_begin * parameter.cols);
         view.nbytes = static_cast<size_t>(part.rows * parameter.cols) * sizeof(float);
         views.push_back(std::move(view));
+        offsets.push_back(parameter.offset + part.row_begin * parameter.cols);
       }
     }
   }
-  write_safetensors(trainer / "optimizer.safetensors", views);
+  const size_t of_array = views.size() / std::size(kStateArrays);
+  std::span<const float> values;
+  write_safetensors(trainer / "optimizer.safetensors", views, [&](size_t i) {
+    if (i % of_array == 0) values = optimizer.state(kStateArrays[i / of_array].which);
+    return reinterpret_cast<const std::byte*>(values.data() + offsets[i]);
+  });
 
   save_masks(masks, masks_file(directory.path()));
   write_json_file(state_file(directory.path()), state);

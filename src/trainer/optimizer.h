@@ -41,7 +41,7 @@ class Optimizer {
   int64_t updates() const { return updates_; }
   void set_updates(int64_t updates) { updates_ = updates; }
   enum class State { kMaster, kFirstMoment, kSecondMoment };
-  /// The host's view of a state, laid out as the flat array; valid until it is asked for again.
+  /// The host's view of a state, laid out as the flat array; valid until one is asked for again.
   virtual std::span<const float> state(State which) = 0;
   virtual void set_state(State which, std::span<const float> values) = 0;
   /// Rewrites the BF16 parameters from the masters (after loading a checkpoint).
