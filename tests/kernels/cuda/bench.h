@@ -13,4 +13,7 @@ void run_bench(const char* only);
 /// `only`: one product, or "attention".
 void run_dense_bench(const char* only);
 
+/// Every tile at products of one matrix, of several shapes.
+void run_linears_bench();
+
 }  // namespace quads::kernels::cuda
