@@ -1,6 +1,7 @@
 // Checks of a dense product, and the choice of its tile.
 #include "kernels/cuda/dense_gemm.h"
 
+#include <algorithm>
 #include <climits>
 
 #include "base/error.h"
@@ -40,25 +41,40 @@ void check_shape(const DenseGemm& gemm) {
           "dense product: {} rows are too many for n = {}", gemm.rows, gemm.n);
 }
 
-// What choose_tile knows of a tile. Times are in an arbitrary unit, fitted to the measured cells of
-// docs/results/cuda_dense_h200.json: of a stage of 64 k, and of a kernel besides.
-struct TileCost {
+// What choose_tile knows of a tile.
+struct TileShape {
   DenseTile tile;
   int rows, columns;
-  int blocks;  // of a tile, each with as large a part of K
-  int stage, kernel;
+  int pair;   // blocks of 128 rows that share the weight's
+  int parts;  // blocks that have a part of K each
 };
-constexpr TileCost kManyRows[] = {{DenseTile::kSplit64x64, 64, 64, 4, 19, 100},
-                                  {DenseTile::kSplit64x128, 64, 128, 4, 28, 100},
-                                  {DenseTile::kSplit128x64, 128, 64, 4, 28, 100},
-                                  {DenseTile::kSplit128x128, 128, 128, 4, 39, 100},
-                                  {DenseTile::kWgmma128x64, 128, 64, 1, 26, 0},
-                                  {DenseTile::kWgmma128x96, 128, 96, 1, 36, 0},
-                                  {DenseTile::kWgmma128x128, 128, 128, 1, 46, 0},
-                                  {DenseTile::kWgmma128x160, 128, 160, 1, 55, 0},
-                                  {DenseTile::kWgmma128x192, 128, 192, 1, 64, 0},
-                                  {DenseTile::kWgmma256x128, 256, 128, 1, 45, 0},
-                                  {DenseTile::kWgmma256x192, 256, 192, 1, 63, 0}};
+constexpr TileShape kManyRows[] = {
+    {DenseTile::kSplit64x64, 64, 64, 1, 4},     {DenseTile::kSplit128x64, 128, 64, 1, 4},
+    {DenseTile::kWgmma128x64, 128, 64, 1, 1},   {DenseTile::kWgmma128x96, 128, 96, 1, 1},
+    {DenseTile::kWgmma128x128, 128, 128, 1, 1}, {DenseTile::kWgmma128x160, 128, 160, 1, 1},
+    {DenseTile::kWgmma128x192, 128, 192, 1, 1}, {DenseTile::kWgmma256x64, 256, 64, 2, 1},
+    {DenseTile::kWgmma256x96, 256, 96, 2, 1},   {DenseTile::kWgmma256x128, 256, 128, 2, 1},
+    {DenseTile::kWgmma256x192, 256, 192, 2, 1}};
+
+// Nanoseconds, fitted to the measured cells of docs/results/cuda_dense_h200.json. A stage of 64 k
+// takes the multiplications' time or what the L2 cache needs to feed all blocks.
+int64_t tile_time(const TileShape& shape, const DenseGemm& gemm, int64_t multiprocessors) {
+  const int64_t stages = divide_up(gemm.k, kBoxColumns);
+  const int64_t row_tiles = divide_up(gemm.rows, shape.rows);
+  const int64_t tiles = row_tiles * divide_up(gemm.n, shape.columns);
+  constexpr int64_t kKernel = 5500;
+  if (shape.parts > 1) {
+    if (tiles * shape.parts > multiprocessors) return INT64_MAX;  // never measured best
+    return kKernel + divide_up(stages, shape.parts) * shape.rows * shape.columns / 17;
+  }
+  const int64_t blocks = tiles * shape.pair;
+  const int64_t height = divide_up(gemm.rows, row_tiles * shape.pair);
+  const int64_t bytes = (height + shape.columns / shape.pair) * 128;
+  const int64_t multiply = shape.columns * 264 / 100;
+  const auto wave = [&](int64_t busy) { return stages * std::max(multiply, busy * bytes / 9200); };
+  const int64_t rest = blocks % multiprocessors;
+  return kKernel + blocks / multiprocessors * wave(multiprocessors) + (rest > 0 ? wave(rest) : 0);
+}
 
 }  // namespace
 
@@ -88,6 +104,10 @@ const char* tile_name(DenseTile tile) {
       return "wgmma 128x160";
     case DenseTile::kWgmma128x192:
       return "wgmma 128x192";
+    case DenseTile::kWgmma256x64:
+      return "wgmma 256x64";
+    case DenseTile::kWgmma256x96:
+      return "wgmma 256x96";
     case DenseTile::kWgmma256x128:
       return "wgmma 256x128";
     case DenseTile::kWgmma256x192:
@@ -106,17 +126,11 @@ DenseTile choose_tile(const CudaContext& context, const DenseGemm& gemm) {
   if (context.capability != kHopper) return DenseTile::kCluster64;
   DenseTile best = DenseTile::kWgmma128x192;
   int64_t least = INT64_MAX;
-  const int64_t stages = divide_up(gemm.k, kBoxColumns);
-  for (const TileCost& cost : kManyRows) {
-    // A tile of 256 rows is two blocks of 128.
-    const int64_t blocks = divide_up(gemm.rows, cost.rows) * divide_up(cost.rows, 128) *
-                           divide_up(gemm.n, cost.columns) * cost.blocks;
-    const int64_t time =
-        divide_up(blocks, context.multiprocessors) * divide_up(stages, cost.blocks) * cost.stage +
-        cost.kernel;
+  for (const TileShape& shape : kManyRows) {
+    const int64_t time = tile_time(shape, gemm, context.multiprocessors);
     if (time < least) {
       least = time;
-      best = cost.tile;
+      best = shape.tile;
     }
   }
   return best;
@@ -153,6 +167,10 @@ void dense_gemm(const CudaContext& context, const DenseGemm& gemm, DenseTile til
       return launch_dense_wgmma(context, gemm, args, 128, 160);
     case DenseTile::kWgmma128x192:
       return launch_dense_wgmma(context, gemm, args, 128, 192);
+    case DenseTile::kWgmma256x64:
+      return launch_dense_wgmma(context, gemm, args, 256, 64);
+    case DenseTile::kWgmma256x96:
+      return launch_dense_wgmma(context, gemm, args, 256, 96);
     case DenseTile::kWgmma256x128:
       return launch_dense_wgmma(context, gemm, args, 256, 128);
     case DenseTile::kWgmma256x192:

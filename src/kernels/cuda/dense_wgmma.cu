@@ -102,6 +102,10 @@ __global__ void __cluster_dims__(blocks, 1, 1) __launch_bounds__(kThreads, 1)
   const uint32_t empty = barriers + 8 * C::kStages;
   const int lane = threadIdx.x & 31;
   const int warp = __shfl_sync(~0U, threadIdx.x >> 5, 0);
+  if (threadIdx.x == kWarpgroups * 128) {
+    prefetch_map(&weight);
+    prefetch_map(&x);
+  }
   if (threadIdx.x == 0) {
     for (int i = 0; i < C::kStages; ++i) {
       barrier_init(barriers + 8 * i, 1);
@@ -219,7 +223,9 @@ void run(const CudaContext& context, const DenseGemm& gemm, DenseArgs args) {
 void launch_dense_wgmma(const CudaContext& context, const DenseGemm& gemm, const DenseArgs& args,
                         int tile_rows, int tile_n) {
   if (tile_rows == 256 && tile_n == 192) return run<192, 2>(context, gemm, args);
-  if (tile_rows == 256) return run<128, 2>(context, gemm, args);
+  if (tile_rows == 256 && tile_n == 128) return run<128, 2>(context, gemm, args);
+  if (tile_rows == 256 && tile_n == 96) return run<96, 2>(context, gemm, args);
+  if (tile_rows == 256) return run<64, 2>(context, gemm, args);
   if (tile_n == 192) return run<192, 1>(context, gemm, args);
   if (tile_n == 160) return run<160, 1>(context, gemm, args);
   if (tile_n == 128) return run<128, 1>(context, gemm, args);
