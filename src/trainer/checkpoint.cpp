@@ -168,8 +168,10 @@ Json load_checkpoint(const std::filesystem::path& checkpoint, Parameters& parame
         const std::span<const float> read(to, static_cast<size_t>(part.rows * parameter.cols));
         const auto wrong = std::ranges::find_if(
             read, [&](float value) { return !std::isfinite(value) || value < least; });
-        require(wrong == read.end(), "{}: tensor {} holds {}, expected a finite value{}",
-                optimizer_path.string(), view.name, *wrong, least == 0 ? " of at least 0" : "");
+        if (wrong != read.end()) {
+          fail("{}: tensor {} holds {}, expected a finite value{}", optimizer_path.string(),
+               view.name, *wrong, least == 0 ? " of at least 0" : "");
+        }
       }
     }
     optimizer.set_state(array.which, values.span());

@@ -41,8 +41,9 @@ RacMasks load_masks(const std::filesystem::path& file, int64_t num_layers) {
     std::vector<uint8_t>& mask = masks.masks.emplace_back(view.nbytes);
     view.copy_to(mask.data());
     const auto wrong = std::ranges::find_if(mask, [](uint8_t value) { return value > 1; });
-    require(wrong == mask.end(), "{}: tensor {} holds {}, expected 0 or 1", file.string(),
-            view.name, *wrong);
+    if (wrong != mask.end()) {
+      fail("{}: tensor {} holds {}, expected 0 or 1", file.string(), view.name, *wrong);
+    }
   }
   return masks;
 }
