@@ -1,4 +1,5 @@
-// Strict JSON parsing: nlohmann's parser with a callback that counts and looks for duplicate keys.
+// Strict JSON parsing: nlohmann's parser, and a first pass that counts and looks for duplicate
+// keys.
 #include "io/json.h"
 
 #include <unordered_set>
@@ -34,6 +35,58 @@ std::string without_line(std::string message) {
   return at == std::string::npos ? message : message.replace(at, kLine.size(), "at column");
 }
 
+// Reads a document for its syntax, keys and size.
+class Checker : public nlohmann::json_sax<Json> {
+ public:
+  Checker(const std::string& where, const JsonLimits& limits) : where_(where), limits_(limits) {}
+  const std::string& syntax_error() const { return syntax_error_; }
+
+  bool null() override { return count(); }
+  bool boolean(bool /*value*/) override { return count(); }
+  bool number_integer(int64_t /*value*/) override { return count(); }
+  bool number_unsigned(uint64_t /*value*/) override { return count(); }
+  bool number_float(double /*value*/, const std::string& /*text*/) override { return count(); }
+  bool string(std::string& /*value*/) override { return count(); }
+  bool binary(Json::binary_t& /*value*/) override { return count(); }
+  bool start_object(size_t /*size*/) override { return open(); }
+  bool end_object() override { return close(); }
+  bool start_array(size_t /*size*/) override { return open(); }
+  bool end_array() override { return close(); }
+  bool key(std::string& key) override {
+    require(keys_.back().insert(key).second, "{}: key '{}' appears twice in one object", where_,
+            key);
+    return true;
+  }
+  bool parse_error(size_t /*position*/, const std::string& /*token*/,
+                   const Json::exception& error) override {
+    syntax_error_ = error.what();
+    return false;
+  }
+
+ private:
+  bool count() {
+    require(++values_ <= limits_.max_values, "{}: JSON of more than {} values", where_,
+            limits_.max_values);
+    return true;
+  }
+  bool open() {
+    keys_.emplace_back();
+    require(keys_.size() <= static_cast<size_t>(limits_.max_depth),
+            "{}: JSON nested deeper than {} levels", where_, limits_.max_depth);
+    return count();
+  }
+  bool close() {
+    keys_.pop_back();
+    return true;
+  }
+
+  const std::string& where_;
+  const JsonLimits& limits_;
+  std::string syntax_error_;
+  std::vector<std::unordered_set<std::string>> keys_;  // of the open objects; empty sets for arrays
+  size_t values_ = 0;
+};
+
 }  // namespace
 
 Json parse_json(std::string_view text, const std::string& where, const JsonLimits& limits) {
@@ -42,40 +95,15 @@ Json parse_json(std::string_view text, const std::string& where, const JsonLimit
   // The parser takes a NUL byte for the end of the text and would ignore what follows it.
   require(text.find('\0') == std::string_view::npos, "{}: not valid JSON: it has a NUL byte",
           where);
-  std::vector<std::unordered_set<std::string>> keys;  // of the open objects; empty sets for arrays
-  size_t num_values = 0;
-  const auto check = [&](int /*depth*/, Json::parse_event_t event, Json& parsed) {
-    switch (event) {
-      case Json::parse_event_t::object_start:
-      case Json::parse_event_t::array_start:
-        keys.emplace_back();
-        require(keys.size() <= static_cast<size_t>(limits.max_depth),
-                "{}: JSON nested deeper than {} levels", where, limits.max_depth);
-        [[fallthrough]];
-      case Json::parse_event_t::value:
-        require(++num_values <= limits.max_values, "{}: JSON of more than {} values", where,
-                limits.max_values);
-        break;
-      case Json::parse_event_t::object_end:
-      case Json::parse_event_t::array_end:
-        keys.pop_back();
-        break;
-      case Json::parse_event_t::key: {
-        const auto& key = parsed.get_ref<const std::string&>();
-        require(keys.back().insert(key).second, "{}: key '{}' appears twice in one object", where,
-                key);
-        break;
-      }
-    }
-    return true;
-  };
-  try {
-    return Json::parse(text, check);
-  } catch (const Json::exception& e) {
-    const std::string message = with_short_token(without_tag(e.what()));
+  // Checked first, built then: a callback of the building parser would make it look through all
+  // members of an object whenever one of them ends.
+  Checker checker(where, limits);
+  if (!Json::sax_parse(text, &checker)) {
+    const std::string message = with_short_token(without_tag(checker.syntax_error()));
     fail("{}: not valid JSON: {}", where,
          text.find('\n') == std::string_view::npos ? without_line(message) : message);
   }
+  return Json::parse(text);
 }
 
 Json read_json_file(const std::filesystem::path& path, const JsonLimits& limits) {

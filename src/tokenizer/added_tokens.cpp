@@ -2,7 +2,6 @@
 #include "tokenizer/added_tokens.h"
 
 #include <algorithm>
-#include <set>
 
 #include "tokenizer/component.h"
 #include "tokenizer/unicode.h"
@@ -93,7 +92,6 @@ std::pair<int32_t, size_t> TokenTrie::longest(std::string_view text, size_t posi
 AddedTokens::AddedTokens(const Json& json, const Vocabulary& vocabulary,
                          const Normalizer* normalizer, const std::string& where) {
   require(json.is_array(), "{}: 'added_tokens' is {}, not an array", where, json_excerpt(json));
-  std::set<std::string> contents;
   int32_t next_id = vocabulary.size();
   for (const Json& entry : json) {
     const std::string what = fmt::format("{}: added_tokens[{}]", where, tokens_.size());
@@ -108,7 +106,7 @@ AddedTokens::AddedTokens(const Json& json, const Vocabulary& vocabulary,
     check_options(
         entry, {"id", "content", "single_word", "lstrip", "rstrip", "normalized", "special"}, what);
     require(!token.content.empty(), "{}: an empty token", what);
-    require(contents.insert(token.content).second, "{}: token '{}' is there twice", what,
+    require(ids_.emplace(token.content, token.id).second, "{}: token '{}' is there twice", what,
             token.content);
     const std::optional<int32_t> known = vocabulary.find(token.content);
     const int32_t expected = known ? *known : next_id++;
@@ -129,6 +127,11 @@ AddedTokens::AddedTokens(const Json& json, const Vocabulary& vocabulary,
             token.content, token.pattern);
     tokens_.push_back(std::move(token));
   }
+}
+
+std::optional<int32_t> AddedTokens::find(const std::string& content) const {
+  const auto found = ids_.find(content);
+  return found == ids_.end() ? std::nullopt : std::optional(found->second);
 }
 
 void AddedTokens::split(const Piece& piece, bool normalized, bool special_as_text,

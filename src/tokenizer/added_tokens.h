@@ -2,8 +2,10 @@
 #pragma once
 
 #include <array>
+#include <optional>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -52,8 +54,8 @@ class TokenTrie {
 class AddedTokens {
  public:
   /// Of tokenizer.json's "added_tokens"; `normalizer` may be null. Error, naming `where`, for
-  /// missing or unknown keys, an empty or repeated token, and for an id that is not the one by
-  /// which `tokenizers` knows the token: that of the vocabulary, or the next one free.
+  /// missing or unknown keys, an empty, repeated or very long token, and for an id that is not the
+  /// one by which `tokenizers` knows the token: that of the vocabulary, or the next one free.
   AddedTokens(const Json& json, const Vocabulary& vocabulary, const Normalizer* normalizer,
               const std::string& where);
 
@@ -64,9 +66,12 @@ class AddedTokens {
              std::vector<Piece>& out) const;
 
   const std::vector<AddedToken>& tokens() const { return tokens_; }
+  /// The id of the token with this content, if there is one.
+  std::optional<int32_t> find(const std::string& content) const;
 
  private:
   std::vector<AddedToken> tokens_;
+  std::unordered_map<std::string, int32_t> ids_;  // by content
   std::array<TokenTrie, 2> tries_;  // of those looked for before and after the normalizer
 };
 

@@ -103,12 +103,8 @@ void JsonTokenizer::read_config(const std::string& where) {
 }
 
 std::optional<int32_t> JsonTokenizer::find_id(const std::string& token) const {
-  for (const AddedToken& added : added_->tokens()) {
-    if (added.content == token) {
-      return added.id;
-    }
-  }
-  return model_->vocabulary().find(token);
+  const std::optional<int32_t> added = added_->find(token);
+  return added ? added : model_->vocabulary().find(token);
 }
 
 std::vector<int32_t> JsonTokenizer::encode(std::string_view text,

@@ -20,6 +20,14 @@ TEST(Json, RefusesMalformedTextAndSaysWhere) {
   expect_contains(parse_error(std::string("{}\0{}", 5)), "x.json: not valid JSON: ");
 }
 
+// A safetensors header has one a tensor. Minutes, if the end of each led through all the others.
+TEST(Json, AnObjectOfManyObjectsIsReadInOnePass) {
+  std::string text = "{";
+  for (int i = 0; i < 100'000; ++i) text += fmt::format("\"{}\": {{\"a\": [1]}}, ", i);
+  text += "\"end\": {}}";
+  EXPECT_EQ(parse_json(text, "x.json").size(), 100'001U);
+}
+
 TEST(Json, AMessageQuotesLittleOfALongString) {
   const std::string error = parse_error("{\"a\": \"" + std::string(1'000'000, '1'));
   expect_contains(error, "missing closing quote; last read: '\"1111");
