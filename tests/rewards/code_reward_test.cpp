@@ -46,6 +46,7 @@ TEST_F(CodeRewardTest, AProgramHasToPassAllTests) {
                                               ""};
   CodeReward::Options options;
   options.workers = 2;
+  options.sandbox.run_s = 2;
   EXPECT_EQ(values(scores(options, kSquares, responses)),
             (std::vector<double>{1, 0, 0, 0, 0, 0, 0, 0}));
   options.fraction = true;
