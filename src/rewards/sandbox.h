@@ -43,8 +43,8 @@ class SandboxError : public Error {
 };
 
 /// Starts with the first program and ends with its destructor, or with the thread that started it
-/// (another thread's next program starts a new one); no process is left. A program is Python, run by /usr/bin/python3 in a process of its own for
-/// each input. It may
+/// (another thread's next program starts a new one); no process is left. A program is Python, run
+/// by /usr/bin/python3 in a process of its own for each input. It may
 ///  - read /usr (without /usr/local) and what it finds in its memory: no other file, no
 ///  environment,
 ///    no /proc, no other process, no network;
