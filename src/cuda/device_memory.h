@@ -4,6 +4,7 @@
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <utility>
@@ -15,15 +16,25 @@ namespace quads::cuda {
 
 using kernels::cuda::check_cuda;
 
+/// Bytes that the device arrays of this process hold. A count that nothing but tests reads: free
+/// memory is the device's, and others take of it too.
+inline std::atomic<int64_t> held_bytes{0};
+
 /// `size` elements, uninitialised. Addresses never change. Error when the memory does not suffice.
 template <class T>
 class DeviceArray {
  public:
   DeviceArray() = default;
   explicit DeviceArray(int64_t size) : size_(size) {
-    if (size > 0) check_cuda(cudaMalloc(&data_, bytes()), "allocating device memory");
+    if (size == 0) return;
+    check_cuda(cudaMalloc(&data_, bytes()), "allocating device memory");
+    held_bytes += static_cast<int64_t>(bytes());
   }
-  ~DeviceArray() { cudaFree(data_); }
+  ~DeviceArray() {
+    if (data_ == nullptr) return;
+    cudaFree(data_);
+    held_bytes -= static_cast<int64_t>(bytes());
+  }
   DeviceArray(DeviceArray&& other) noexcept
       : data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)) {}
   DeviceArray& operator=(DeviceArray&& other) noexcept {

@@ -449,14 +449,14 @@ TEST(CudaMicroBatch, ARowTakesWhatThePlanSays) {
     const Side side(parameters, {.precision = parse_precision("nvfp4-rac", {.ratio = 0.5})});
     DeviceTrainer device(parameters, side, {.max_tokens = 1 << 20});
     const std::vector<std::vector<int32_t>> tokens(256, std::vector<int32_t>(250, 7));
-    const int64_t before = cuda::free_bytes();
+    const int64_t before = cuda::held_bytes;
     device.trainer->accumulate(whole(tokens), [](const MicroBatch&, std::span<float> dlogp) {
       std::ranges::fill(dlogp, -0.1F);
     });
     device.stream.wait("a batch");
     const auto rows = static_cast<double>(256 * 250);
     const double logits = rows * static_cast<double>((config.vocab_size + config.hidden_size) * 6);
-    const double taken = (static_cast<double>(before - cuda::free_bytes()) - logits) / rows;
+    const double taken = (static_cast<double>(cuda::held_bytes - before) - logits) / rows;
     const auto planned = static_cast<double>(micro_batch_row_bytes(config, false));
     EXPECT_NEAR(taken / planned, 1.0, 0.25) << taken << " bytes a row, planned " << planned;
   }

@@ -152,6 +152,18 @@ TEST_P(CudaEngine, GraphsAndOverlapChangeNothing) {
   expect_same_outcome(expected, outcome({.overlap = true, .graphs = true}), "both");
 }
 
+TEST_P(CudaEngine, AllocatesNothingOnceItRuns) {
+  QUADS_NEEDS_DEVICE();
+  const Bounds bounds;
+  const std::unique_ptr<CudaBackend> backend = make_backend(bounds);
+  generate(*backend, bounds, make_requests(3));
+  const int64_t before = held_bytes;
+  generate(*backend, bounds, make_requests(3));
+  backend->refresh(host.masks);
+  generate(*backend, bounds, make_requests(2));
+  EXPECT_EQ(held_bytes, before);
+}
+
 TEST_P(CudaEngine, PreemptedSequencesAreComputedAgainWithTheSameResult) {
   QUADS_NEEDS_DEVICE();
   const Outcome expected = outcome({});
