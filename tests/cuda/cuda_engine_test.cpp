@@ -157,11 +157,11 @@ TEST_P(CudaEngine, AllocatesNothingOnceItRuns) {
   const Bounds bounds;
   const std::unique_ptr<CudaBackend> backend = make_backend(bounds);
   generate(*backend, bounds, make_requests(3));
-  const int64_t before = held_bytes;
+  const int64_t before = cuda::held_bytes;
   generate(*backend, bounds, make_requests(3));
   backend->refresh(host.masks);
   generate(*backend, bounds, make_requests(2));
-  EXPECT_EQ(held_bytes, before);
+  EXPECT_EQ(cuda::held_bytes, before);
 }
 
 TEST_P(CudaEngine, PreemptedSequencesAreComputedAgainWithTheSameResult) {
