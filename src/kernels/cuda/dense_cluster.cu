@@ -175,8 +175,8 @@ void run(const CudaContext& context, const DenseGemm& gemm, DenseArgs args) {
   const int room = std::min(C::kMaxBytes, context.shared_bytes) - C::kFixedBytes;
   const int stages = std::clamp(room / C::kStageBytes, 1, C::kMaxStages);
   const int bytes = C::kFixedBytes + stages * C::kStageBytes;
-  launch<Clusters::kSpread>(context, "dense product", dense_cluster<m_tiles, n_tiles>,
-                            tiles * kParts, kThreads, bytes, weight, x, args, stages);
+  launch(context, "dense product", dense_cluster<m_tiles, n_tiles>, tiles * kParts, kThreads, bytes,
+         weight, x, args, stages);
 }
 
 template <int m_tiles>

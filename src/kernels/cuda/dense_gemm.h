@@ -47,9 +47,7 @@ enum class DenseTile : uint8_t {
   kWgmma128x128,
   kWgmma128x160,
   kWgmma128x192,
-  kWgmma256x64,  // by pairs of blocks that share the weight's rows
-  kWgmma256x96,
-  kWgmma256x128,
+  kWgmma256x128,  // by pairs of blocks that share the weight's rows
   kWgmma256x192,
 };
 inline constexpr DenseTile kDenseTiles[] = {
@@ -57,8 +55,7 @@ inline constexpr DenseTile kDenseTiles[] = {
     DenseTile::kSplit64x64,   DenseTile::kSplit64x128,  DenseTile::kSplit128x64,
     DenseTile::kSplit128x128, DenseTile::kWgmma128x64,  DenseTile::kWgmma128x96,
     DenseTile::kWgmma128x128, DenseTile::kWgmma128x160, DenseTile::kWgmma128x192,
-    DenseTile::kWgmma256x64,  DenseTile::kWgmma256x96,  DenseTile::kWgmma256x128,
-    DenseTile::kWgmma256x192};
+    DenseTile::kWgmma256x128, DenseTile::kWgmma256x192};
 const char* tile_name(DenseTile tile);
 
 /// Whether the tile is for the device.

@@ -223,9 +223,7 @@ void run(const CudaContext& context, const DenseGemm& gemm, DenseArgs args) {
 void launch_dense_wgmma(const CudaContext& context, const DenseGemm& gemm, const DenseArgs& args,
                         int tile_rows, int tile_n) {
   if (tile_rows == 256 && tile_n == 192) return run<192, 2>(context, gemm, args);
-  if (tile_rows == 256 && tile_n == 128) return run<128, 2>(context, gemm, args);
-  if (tile_rows == 256 && tile_n == 96) return run<96, 2>(context, gemm, args);
-  if (tile_rows == 256) return run<64, 2>(context, gemm, args);
+  if (tile_rows == 256) return run<128, 2>(context, gemm, args);
   if (tile_n == 192) return run<192, 1>(context, gemm, args);
   if (tile_n == 160) return run<160, 1>(context, gemm, args);
   if (tile_n == 128) return run<128, 1>(context, gemm, args);

@@ -124,8 +124,8 @@ void run(const CudaContext& context, const DenseGemm& gemm, DenseArgs args) {
   const CUtensorMap weight = tensor_map(gemm.weight, gemm.n, gemm.k, columns);
   const CUtensorMap x = tensor_map(gemm.x, gemm.rows, gemm.k, args.tile_rows);
   const int tiles = args.row_tiles * ((args.n + columns - 1) / columns);
-  launch<Clusters::kSpread>(context, "dense product", dense_wgmma_split<warpgroups, columns>,
-                            tiles * kParts, C::kThreads, C::kSharedBytes, weight, x, args);
+  launch(context, "dense product", dense_wgmma_split<warpgroups, columns>, tiles * kParts,
+         C::kThreads, C::kSharedBytes, weight, x, args);
 }
 
 }  // namespace

@@ -3,16 +3,11 @@
 
 #include <cuda_runtime.h>
 
-#include <cstdint>
-
 #include "kernels/cuda/context.h"
 
 namespace quads::kernels::cuda {
 
-/// Where the blocks of a cluster go: as the driver likes, or each to a multiprocessor of its own.
-enum class Clusters : uint8_t { kAnywhere, kSpread };
-
-template <Clusters clusters = Clusters::kAnywhere, class Kernel, class... Args>
+template <class Kernel, class... Args>
 void launch(const CudaContext& context, const char* name, Kernel* kernel, dim3 blocks, int threads,
             int shared_bytes, const Args&... args) {
   constexpr int kAlwaysAllowed = 32 * 1024;  // of 48 KiB, which static shared memory shares
@@ -27,18 +22,11 @@ void launch(const CudaContext& context, const char* name, Kernel* kernel, dim3 b
   config.blockDim = dim3(threads);
   config.dynamicSmemBytes = shared_bytes;
   config.stream = context.stream;
-  cudaLaunchAttribute attributes[2];
-  config.attrs = attributes;
-  if (context.overlap) {
-    cudaLaunchAttribute& overlap = attributes[config.numAttrs++];
-    overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-    overlap.val.programmaticStreamSerializationAllowed = 1;
-  }
-  if constexpr (clusters == Clusters::kSpread) {
-    cudaLaunchAttribute& spread = attributes[config.numAttrs++];
-    spread.id = cudaLaunchAttributeClusterSchedulingPolicyPreference;
-    spread.val.clusterSchedulingPolicyPreference = cudaClusterSchedulingPolicySpread;
-  }
+  cudaLaunchAttribute overlap;
+  overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  overlap.val.programmaticStreamSerializationAllowed = 1;
+  config.attrs = &overlap;
+  config.numAttrs = context.overlap ? 1 : 0;
   check_cuda(cudaLaunchKernelEx(&config, kernel, args...), name);
 }
 
