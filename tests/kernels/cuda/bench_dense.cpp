@@ -32,6 +32,13 @@ void fill_random(DeviceArray<Bf16>* array, uint64_t seed) {
   }
 }
 
+// Between the rows of the list.
+void separate() {
+  static bool first = true;
+  fmt::print("{}", first ? "\n" : ",\n");
+  first = false;
+}
+
 struct DenseShape {
   const char* name;
   int64_t n, k;
@@ -76,6 +83,7 @@ void bench_dense(const DenseShape& shape, double bandwidth) {
                                           : 4.0) *
                              rows * shape.n;
     const double flops = 2.0 * rows * elements;
+    separate();
     fmt::print(
         R"({{"product":"{}","n":{},"k":{},"rows":{},"floor_bytes_us":{:.2f},"floor_flops_us":{:.2f},"tiles":{{)",
         shape.name, shape.n, shape.k, rows, bytes / bandwidth * 1e6, flops / kTensorFlops * 1e6);
@@ -99,7 +107,7 @@ void bench_dense(const DenseShape& shape, double bandwidth) {
                  time_graph(false, launches, 5, product), time_graph(true, launches, 5, product));
       comma = ",";
     }
-    fmt::print("}},\"chosen\":\"{}\"}},\n", tile_name(choose_tile(here, gemm(0))));
+    fmt::print("}},\"chosen\":\"{}\"}}", tile_name(choose_tile(here, gemm(0))));
     std::fflush(stdout);
   }
 }
@@ -125,7 +133,7 @@ constexpr AttentionCase kAttentionCases[] = {
     {"prefill, mma.sync", AttentionTile::kRunsMma, 16, 1024, 1024},
     {"packed, mma.sync", AttentionTile::kRunsMma, 256, 64, 64}};
 
-void bench_attention(const AttentionCase& c, double bandwidth, bool last) {
+void bench_attention(const AttentionCase& c, double bandwidth) {
   const HeadShape shape = {32, 4, 128};
   const int64_t rows = c.sequences * c.rows;
   const int64_t max_pages = (c.context + 15) / 16;
@@ -167,11 +175,11 @@ void bench_attention(const AttentionCase& c, double bandwidth, bool last) {
   const double flops = seen * 4.0 * shape.q_width();
   const double bytes = kv_bytes + 4.0 * rows * shape.q_width();
   const int launches = kv_bytes > 1e9 ? 4 : 8;
+  separate();
   fmt::print(
-      R"({{"attention":"{}","sequences":{},"context":{},"rows":{},"floor_bytes_us":{:.2f},"floor_flops_us":{:.2f},"us":[{:.2f},{:.2f}]}}{})",
+      R"({{"attention":"{}","sequences":{},"context":{},"rows":{},"floor_bytes_us":{:.2f},"floor_flops_us":{:.2f},"us":[{:.2f},{:.2f}]}})",
       c.name, c.sequences, c.context, rows, bytes / bandwidth * 1e6, flops / kTensorFlops * 1e6,
-      time_graph(false, launches, 5, launch), time_graph(true, launches, 5, launch),
-      last ? "\n" : ",\n");
+      time_graph(false, launches, 5, launch), time_graph(true, launches, 5, launch));
   std::fflush(stdout);
 }
 
@@ -201,10 +209,10 @@ void bench_qkv(int64_t rows, double bandwidth) {
     args.kv = kv.data();
     qkv_rows(context, args);
   };
-  fmt::print(R"({{"qkv_rows":{},"floor_bytes_us":{:.2f},"us":[{:.2f},{:.2f}]}},)"
-             "\n",
-             rows, 6.0 * rows * shape.qkv_width() / bandwidth * 1e6,
-             time_graph(false, 16, 5, launch), time_graph(true, 16, 5, launch));
+  separate();
+  fmt::print(R"({{"qkv_rows":{},"floor_bytes_us":{:.2f},"us":[{:.2f},{:.2f}]}})", rows,
+             6.0 * rows * shape.qkv_width() / bandwidth * 1e6, time_graph(false, 16, 5, launch),
+             time_graph(true, 16, 5, launch));
 }
 
 }  // namespace
@@ -215,8 +223,7 @@ void run_dense_bench(const char* only) {
   const double bandwidth = copy_bandwidth();
   fmt::print(
       R"({{"benchmark":"cuda_dense","notes":"us: [apart, launches overlapped]","multiprocessors":{},)"
-      R"("capability":{},"copy_bytes_per_s":{:.4g},"rows":[)"
-      "\n",
+      R"("capability":{},"copy_bytes_per_s":{:.4g},"rows":[)",
       context.multiprocessors, context.capability, bandwidth);
   if (name.empty()) {
     for (const int64_t rows : {8, 256, 4096}) bench_qkv(rows, bandwidth);
@@ -226,9 +233,9 @@ void run_dense_bench(const char* only) {
   }
   for (const AttentionCase& c : kAttentionCases) {
     if (!name.empty() && name != "attention") continue;
-    bench_attention(c, bandwidth, &c == std::end(kAttentionCases) - 1);
+    bench_attention(c, bandwidth);
   }
-  fmt::print("]}}\n");
+  fmt::print("\n]}}\n");
 }
 
 }  // namespace quads::kernels::cuda
