@@ -104,7 +104,7 @@ __device__ void stream_activations(const GemmArgs& args, const Range& range, uin
   }
 }
 
-template <bool fp16>
+template <bool fp16, bool activated>
 __device__ void multiply(const GemmArgs& args, const Range& range, int n_tiles, int warp, int lane,
                          uint32_t rings, uint32_t slots, int slot_bytes, Shared* shared) {
   const int group = warp >> 2;
@@ -176,12 +176,17 @@ __device__ void multiply(const GemmArgs& args, const Range& range, int n_tiles, 
 #pragma unroll
       for (int j = 0; j < 4; ++j) sums[j] += residual_sums[j];
     }
-    store_sums(sums, n_tile * kTileRows + (warp & 3) * 16, 0, lane, unit, args);
+    const int n_row = n_tile * kTileRows + (warp & 3) * 16;
+    if constexpr (activated) {
+      store_activated(sums, n_row, 0, lane, unit, args);
+    } else {
+      store_sums(sums, n_row, 0, lane, unit, args);
+    }
   }
   release_segments(range.segments);
 }
 
-template <bool fp16>
+template <bool fp16, bool activated>
 __global__ void __launch_bounds__(kThreads, 1) gemm_64x8(const __grid_constant__ GemmArgs args) {
   extern __shared__ __align__(1024) uint8_t dynamic[];
   __shared__ Shared shared;
@@ -213,7 +218,7 @@ __global__ void __launch_bounds__(kThreads, 1) gemm_64x8(const __grid_constant__
   }
   __syncthreads();
   if (warp < kConsumerWarps) {
-    multiply<fp16>(args, range, n_tiles, warp, lane, rings, slots, slot_bytes, &shared);
+    multiply<fp16, activated>(args, range, n_tiles, warp, lane, rings, slots, slot_bytes, &shared);
   } else if (lane == 0) {
     const int group = warp - kConsumerWarps;
     if (group < kWarpgroups) {
@@ -236,8 +241,15 @@ int shared_bytes_mma_64x8(const GemmArgs& args) {
 }
 
 void launch_mma_64x8(const CudaContext& context, const GemmArgs& args) {
-  launch(context, "mma 64x8", args.row_scales == nullptr ? gemm_64x8<false> : gemm_64x8<true>,
-         context.multiprocessors, kThreads, dynamic_bytes(args), args);
+  const auto run = [&](auto* kernel) {
+    launch(context, "mma 64x8", kernel, context.multiprocessors, kThreads, dynamic_bytes(args),
+           args);
+  };
+  const bool activated = args.output == GemmOutput::kSilu;
+  if (args.row_scales == nullptr) {
+    return activated ? run(gemm_64x8<false, true>) : run(gemm_64x8<false, false>);
+  }
+  activated ? run(gemm_64x8<true, true>) : run(gemm_64x8<true, false>);
 }
 
 }  // namespace quads::kernels::cuda

@@ -22,43 +22,48 @@ __device__ __forceinline__ void scale_sums(const float* scales, int lane, float*
   d[3] *= two.y;
 }
 
-/// x0 and x1: the values of lane 4 g + t in rows 2 t and 2 t + 1 of y, column g. Transposed, a lane
-/// has two neighbours, 2 t and 2 t + 1, of row g: BF16 to `to` of that row.
-__device__ __forceinline__ void store_transposed(float x0, float x1, uint16_t* to, bool there) {
-  const uint32_t pair = transpose_8x8(as_bits(__floats2bfloat162_rn(x0, x1)));
-  if (there) *reinterpret_cast<uint32_t*>(to) = pair;
-}
-
-/// d: a warp's accumulators of 16 rows of N from `row` on and 8 rows of activations from `column`
-/// on. Lane 4 g + t has rows g, g + 8 and columns 2 t, 2 t + 1.
+/// A warp's sums of 16 rows of N from `row` on and 8 rows of activations from `column` on, to y.
+/// Lane 4 g + t has rows g, g + 8 and columns 2 t, 2 t + 1.
 __device__ __forceinline__ void store_sums(const float* d, int row, int column, int lane,
                                            const Unit& unit, const GemmArgs& args) {
-  const float y[4] = {d[0] * unit.scale, d[1] * unit.scale, d[2] * unit.scale, d[3] * unit.scale};
-  const bool gated = args.output == GemmOutput::kSilu;
-  if (gated || args.output == GemmOutput::kBf16) {
+  if (args.output == GemmOutput::kBf16) {
+    // Transposed, a lane has two neighbours of one row of y.
+    const uint32_t low =
+        transpose_8x8(as_bits(__floats2bfloat162_rn(d[0] * unit.scale, d[1] * unit.scale)));
+    const uint32_t high =
+        transpose_8x8(as_bits(__floats2bfloat162_rn(d[2] * unit.scale, d[3] * unit.scale)));
     const int at = column + (lane >> 2);
-    const int64_t first = static_cast<int64_t>(unit.first_row + at) * (gated ? args.n / 2 : args.n);
-    uint16_t* to =
-        static_cast<uint16_t*>(args.y) + first + (gated ? row / 2 : row) + (lane & 3) * 2;
-    if (gated) {
-      store_transposed(silu(y[0]) * y[2], silu(y[1]) * y[3], to, at < unit.rows);
-    } else {
-      store_transposed(y[0], y[1], to, at < unit.rows);
-      store_transposed(y[2], y[3], to + 8, at < unit.rows);
-    }
+    if (at >= unit.rows) return;
+    auto* y = static_cast<uint16_t*>(args.y) + static_cast<int64_t>(unit.first_row + at) * args.n +
+              row + (lane & 3) * 2;
+    reinterpret_cast<uint32_t*>(y)[0] = low;
+    reinterpret_cast<uint32_t*>(y)[4] = high;
     return;
   }
   // Eight lanes of equal t write 32 bytes, a sector.
   const bool paired = args.output == GemmOutput::kGatesUps;
-  const int from = (paired ? row / 2 : row) + (lane >> 2);
   const int step = paired ? args.n / 2 : 8;  // to row g + 8
+  auto* y = static_cast<float*>(args.y) + (paired ? row / 2 : row) + (lane >> 2);
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
     const int at = column + (lane & 3) * 2 + (i & 1);
     if (at >= unit.rows) continue;
-    static_cast<float*>(
-        args.y)[static_cast<int64_t>(unit.first_row + at) * args.n + from + (i >> 1) * step] = y[i];
+    y[static_cast<int64_t>(unit.first_row + at) * args.n + (i >> 1) * step] = d[i] * unit.scale;
   }
+}
+
+/// The same of paired rows, g gates and g + 8 their ups: silu(gate) * up. In kernels of their own,
+/// because the code of a store stands in them once for every 8 rows of activations.
+__device__ __forceinline__ void store_activated(const float* d, int row, int column, int lane,
+                                                const Unit& unit, const GemmArgs& args) {
+  const float h0 = silu(d[0] * unit.scale) * (d[2] * unit.scale);
+  const float h1 = silu(d[1] * unit.scale) * (d[3] * unit.scale);
+  const uint32_t pair = transpose_8x8(as_bits(__floats2bfloat162_rn(h0, h1)));
+  const int at = column + (lane >> 2);
+  if (at >= unit.rows) return;
+  auto* y = static_cast<uint16_t*>(args.y) +
+            static_cast<int64_t>(unit.first_row + at) * (args.n / 2) + row / 2 + (lane & 3) * 2;
+  *reinterpret_cast<uint32_t*>(y) = pair;
 }
 
 }  // namespace quads::kernels::cuda

@@ -305,7 +305,7 @@ __device__ __forceinline__ void multiply_stage(Consumer<C>& consumer,
 }
 
 /// Unit `u` of this block, of `rows` rows of activations (a multiple of 8).
-template <int rows, bool compensated, class C>
+template <int rows, bool compensated, bool activated, class C>
 __device__ __forceinline__ void multiply_unit(const GemmArgs& args, const Unit& unit, int u,
                                               Consumer<C>& consumer,
                                               RowScales<C::kColumns>* row_scales) {
@@ -337,27 +337,32 @@ __device__ __forceinline__ void multiply_unit(const GemmArgs& args, const Unit& 
     if (n_tile * kTileRows >= args.n) continue;  // the last tile of N may be cut
 #pragma unroll
     for (int j = 0; j < rows / 8; ++j) {
-      store_sums(sums[tile] + j * 4, n_tile * kTileRows + warp % 4 * 16, j * 8, consumer.lane, unit,
-                 args);
+      const int row = n_tile * kTileRows + warp % 4 * 16;
+      if constexpr (activated) {
+        store_activated(sums[tile] + j * 4, row, j * 8, consumer.lane, unit, args);
+      } else {
+        store_sums(sums[tile] + j * 4, row, j * 8, consumer.lane, unit, args);
+      }
     }
   }
 }
 
 /// One instance a number of rows: the width of a product is fixed in its instruction.
-template <bool compensated, class C, int rows = 8>
+template <bool compensated, bool activated, class C, int rows = 8>
 __device__ __forceinline__ void multiply_any(const GemmArgs& args, const Unit& unit, int u,
                                              int columns, Consumer<C>& consumer,
                                              RowScales<C::kColumns>* row_scales) {
   if constexpr (rows * (compensated ? 2 : 1) <= C::kColumns) {
     if (columns == rows) {
-      multiply_unit<rows, compensated>(args, unit, u, consumer, row_scales);
+      multiply_unit<rows, compensated, activated>(args, unit, u, consumer, row_scales);
     } else {
-      multiply_any<compensated, C, rows + 8>(args, unit, u, columns, consumer, row_scales);
+      multiply_any<compensated, activated, C, rows + 8>(args, unit, u, columns, consumer,
+                                                        row_scales);
     }
   }
 }
 
-template <class C, bool compensated>
+template <class C, bool compensated, bool activated>
 __global__ void __launch_bounds__(C::kThreads, 1) tile_gemm(const __grid_constant__ GemmArgs args) {
   extern __shared__ __align__(1024) uint8_t shared[];
   __shared__ ExpertTable table;
@@ -426,7 +431,7 @@ __global__ void __launch_bounds__(C::kThreads, 1) tile_gemm(const __grid_constan
     for (int u = 0; u < count; ++u) {
       // Read where it lies, after the loop over K: registers are what the loop is short of.
       const Unit& unit = queue.get(u);
-      multiply_any<compensated>(args, unit, u, unit.columns(), consumer, &row_scales);
+      multiply_any<compensated, activated>(args, unit, u, unit.columns(), consumer, &row_scales);
       __syncwarp();
       queue.release(u, consumer.elected());
     }
@@ -448,10 +453,17 @@ void launch_tile_gemm(const CudaContext& context, const GemmArgs& args, const ch
   const auto run = [&](auto* kernel) {
     launch(context, name, kernel, context.multiprocessors, C::kThreads, C::kSharedBytes, args);
   };
+  const auto run_any = [&](auto compensated) {
+    constexpr bool kCompensated = decltype(compensated)::value;
+    if constexpr (kIsNvfp4<C::Decoder::kFormat>) {
+      if (args.output == GemmOutput::kSilu) return run(tile_gemm<C, kCompensated, true>);
+    }
+    run(tile_gemm<C, kCompensated, false>);
+  };
   if constexpr (passes != Passes::kTwo) {
-    if (passes == Passes::kOne || args.residual_stages == 0) return run(tile_gemm<C, false>);
+    if (passes == Passes::kOne || args.residual_stages == 0) return run_any(std::false_type{});
   }
-  if constexpr (passes != Passes::kOne) run(tile_gemm<C, true>);
+  if constexpr (passes != Passes::kOne) run_any(std::true_type{});
 }
 
 }  // namespace quads::kernels::cuda

@@ -424,6 +424,10 @@ TEST(GroupedGemmTiles, ShapesOutOfRangeAreRefused) {
     gemm->format = WeightFormat::kNvfp4Fp16;
     gemm->residual_stages = 1;
   });
+  refused([](GroupedGemm* gemm) {
+    gemm->format = WeightFormat::kFp8;
+    gemm->output = GemmOutput::kSilu;
+  });
   EXPECT_THROW(grouped_gemm(context, good, GemmTile::kWgmma128x192), Error);  // no second pass
 }
 
