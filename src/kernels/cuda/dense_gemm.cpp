@@ -90,12 +90,8 @@ const char* tile_name(DenseTile tile) {
       return "cluster 64";
     case DenseTile::kSplit64x64:
       return "split 64x64";
-    case DenseTile::kSplit64x128:
-      return "split 64x128";
     case DenseTile::kSplit128x64:
       return "split 128x64";
-    case DenseTile::kSplit128x128:
-      return "split 128x128";
     case DenseTile::kWgmma128x64:
       return "wgmma 128x64";
     case DenseTile::kWgmma128x96:
@@ -148,13 +144,9 @@ void dense_gemm(const CudaContext& context, const DenseGemm& gemm, DenseTile til
     case DenseTile::kCluster64:
       return launch_dense_cluster(context, gemm, args, 64);
     case DenseTile::kSplit64x64:
-      return launch_dense_wgmma_split(context, gemm, args, 64, 64);
-    case DenseTile::kSplit64x128:
-      return launch_dense_wgmma_split(context, gemm, args, 64, 128);
+      return launch_dense_wgmma_split(context, gemm, args, 64);
     case DenseTile::kSplit128x64:
-      return launch_dense_wgmma_split(context, gemm, args, 128, 64);
-    case DenseTile::kSplit128x128:
-      return launch_dense_wgmma_split(context, gemm, args, 128, 128);
+      return launch_dense_wgmma_split(context, gemm, args, 128);
     case DenseTile::kWgmma128x96:
       return launch_dense_wgmma(context, gemm, args, 128, 96);
     case DenseTile::kWgmma128x64:

@@ -39,9 +39,7 @@ enum class DenseTile : uint8_t {
   kCluster32,
   kCluster64,   // any number of rows, as the fallback of chips without wgmma
   kSplit64x64,  // Hopper: the same by wgmma, for more rows
-  kSplit64x128,
   kSplit128x64,
-  kSplit128x128,
   kWgmma128x64,  // Hopper, many rows
   kWgmma128x96,
   kWgmma128x128,
@@ -52,10 +50,9 @@ enum class DenseTile : uint8_t {
 };
 inline constexpr DenseTile kDenseTiles[] = {
     DenseTile::kCluster16,    DenseTile::kCluster32,    DenseTile::kCluster64,
-    DenseTile::kSplit64x64,   DenseTile::kSplit64x128,  DenseTile::kSplit128x64,
-    DenseTile::kSplit128x128, DenseTile::kWgmma128x64,  DenseTile::kWgmma128x96,
-    DenseTile::kWgmma128x128, DenseTile::kWgmma128x160, DenseTile::kWgmma128x192,
-    DenseTile::kWgmma256x128, DenseTile::kWgmma256x192};
+    DenseTile::kSplit64x64,   DenseTile::kSplit128x64,  DenseTile::kWgmma128x64,
+    DenseTile::kWgmma128x96,  DenseTile::kWgmma128x128, DenseTile::kWgmma128x160,
+    DenseTile::kWgmma128x192, DenseTile::kWgmma256x128, DenseTile::kWgmma256x192};
 const char* tile_name(DenseTile tile);
 
 /// Whether the tile is for the device.
