@@ -196,7 +196,7 @@ at::Tensor AtenModel::ffn(int64_t layer, const SequenceRows& part, const at::Ten
   const at::Tensor out =
       per_expert(middle(per_expert(sorted, at.gate_up), block.down_input), at.down);
   const at::Tensor by_row = out.index_select(0, inverse).view({rows, top_k, hidden()});
-  const at::Tensor y = x + (by_row.to(at::kFloat) * gates.unsqueeze(2)).sum(1);
+  at::Tensor y = x + (by_row.to(at::kFloat) * gates.unsqueeze(2)).sum(1);
   if (!block.has_shared()) return y;
   const at::Tensor shared_gate_up =
       ops::linear_bf16(quantize(h, block.shared_gate_up_input.format, "feed-forward input"),

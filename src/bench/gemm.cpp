@@ -1,6 +1,7 @@
 #include "bench/gemm.h"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <memory>
 
@@ -101,7 +102,8 @@ struct Activations {
     fill_bf16(q2.data(), q2.size());
   }
   Operand operand(int64_t k, double compensated) const {
-    const auto tiles = static_cast<int64_t>(compensated * static_cast<double>(k / 32) + .5);
+    const int64_t all = k / 32;
+    const int64_t tiles = std::lround(compensated * static_cast<double>(all));
     return {.q1 = q1.data(),
             .q2 = tiles > 0 ? q2.data() : nullptr,
             .ld1 = k,

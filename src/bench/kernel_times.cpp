@@ -60,6 +60,7 @@ std::vector<KernelTimes::Entry> KernelTimes::last_step() {
     entry.microseconds += milliseconds * 1e3;
   }
   std::vector<Entry> entries;
+  entries.reserve(by_name.size());
   for (auto& [name, entry] : by_name) entries.push_back(std::move(entry));
   std::ranges::sort(entries, std::greater<>(), &Entry::microseconds);
   return entries;

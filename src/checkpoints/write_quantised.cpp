@@ -4,6 +4,7 @@
 #include <cmath>
 #include <map>
 #include <mutex>
+#include <span>
 
 #include "base/error.h"
 #include "checkpoints/quantisable.h"
@@ -18,13 +19,17 @@ namespace {
 namespace fs = std::filesystem;
 
 template <class T>
+std::span<const std::byte> bytes_of(const std::vector<T>& values) {
+  return std::as_bytes(std::span(values));
+}
+
 TensorView view_of(std::string name, DType dtype, std::vector<int64_t> shape,
-                   const std::vector<T>& values) {
+                   std::span<const std::byte> bytes) {
   return {.name = std::move(name),
           .dtype = dtype,
           .shape = std::move(shape),
-          .data = reinterpret_cast<const std::byte*>(values.data()),
-          .nbytes = values.size() * sizeof(T)};
+          .data = bytes.data(),
+          .nbytes = bytes.size()};
 }
 
 // One module's tensors in memory.
@@ -38,21 +43,22 @@ struct QuantisedModule {
     const QuantisedNames& names = quantised_names(format);
     const auto at = [&](const char* suffix) { return fmt::format("{}.{}", name, suffix); };
     if (format == CheckpointFormat::kFp8) {
-      views.push_back(view_of(at(names.codes), DType::kF8E4M3, {n, k}, codes));
+      views.push_back(view_of(at(names.codes), DType::kF8E4M3, {n, k}, bytes_of(codes)));
       views.push_back(view_of(at(names.scales), DType::kF32,
                               {(n + kFp8Block - 1) / kFp8Block, (k + kFp8Block - 1) / kFp8Block},
-                              fp8_scales));
+                              bytes_of(fp8_scales)));
       return;
     }
     // compressed-tensors has lists of one where ModelOpt has scalars.
     const std::vector<int64_t> scalar = format == CheckpointFormat::kNvfp4CompressedTensors
                                             ? std::vector<int64_t>{1}
                                             : std::vector<int64_t>{};
-    views.push_back(view_of(at(names.codes), DType::kU8, {n, k / 2}, codes));
-    views.push_back(view_of(at(names.scales), DType::kF8E4M3, {n, k / kNvfp4Block}, block_scales));
-    views.push_back(view_of(at(names.global_scale), DType::kF32, scalar, global_scale));
+    views.push_back(view_of(at(names.codes), DType::kU8, {n, k / 2}, bytes_of(codes)));
+    views.push_back(
+        view_of(at(names.scales), DType::kF8E4M3, {n, k / kNvfp4Block}, bytes_of(block_scales)));
+    views.push_back(view_of(at(names.global_scale), DType::kF32, scalar, bytes_of(global_scale)));
     if (!input_scale.empty()) {
-      views.push_back(view_of(at(names.input_scale), DType::kF32, scalar, input_scale));
+      views.push_back(view_of(at(names.input_scale), DType::kF32, scalar, bytes_of(input_scale)));
     }
   }
 };

@@ -70,16 +70,16 @@ void add_rollout_bench(CLI::App* bench) {
       ->check(CLI::IsMember({"cpu", "cuda"}));
   command->add_option("--prompt-len", o->rollout.prompt_len, "tokens of a prompt")
       ->capture_default_str()
-      ->check(CLI::PositiveNumber);
+      ->check(positive());
   o->precisions.add(command, {"bf16", "fp8", "w4a16", "nvfp4", "nvfp4-rac50", "nvfp4-rac100"});
   command->add_option("--batch", o->rollout.batches, "sequences at once; default 512, or 1,8,64")
       ->delimiter(',');
   command->add_option("--response-len", o->rollout.response_len, "tokens of a response")
       ->capture_default_str()
-      ->check(CLI::PositiveNumber);
+      ->check(positive());
   command->add_option("--repeats", o->rollout.repeats, "runs whose median is taken")
       ->capture_default_str()
-      ->check(CLI::PositiveNumber);
+      ->check(positive());
   command->add_flag("--by-kernel", o->rollout.by_kernel,
                     "on a GPU: where the time of a decode step goes");
   command->callback([o] {
@@ -116,7 +116,7 @@ void add_train_bench(CLI::App* bench) {
       ->check(CLI::Range(2, 1000));
   command->add_option("--response-len", o->train.response_len, "tokens of a response")
       ->capture_default_str()
-      ->check(CLI::PositiveNumber);
+      ->check(positive());
   command->callback([o] {
     const auto runtime = o->common.make_runtime();
     o->common.write(bench::bench_train(*runtime, o->train));
@@ -151,7 +151,7 @@ void add_code_bench(CLI::App* bench) {
   o->common.add(command);
   command->add_option("--programs", o->code.programs, "programs scored in one call")
       ->capture_default_str()
-      ->check(CLI::PositiveNumber);
+      ->check(positive());
   command->callback([o] {
     bench::CodeBench code = o->code;
     code.workers = o->common.make_runtime()->num_threads();

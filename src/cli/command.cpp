@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <csignal>
+#include <ctime>
 #include <fstream>
 #include <set>
 #include <sstream>
@@ -141,8 +142,19 @@ void require_model_directory(const std::filesystem::path& directory) {
 std::atomic<bool> g_stop{false};  // signal handlers can reach nothing else
 static_assert(std::atomic<bool>::is_always_lock_free);
 
+std::atomic<int64_t> g_stop_ms{0};
+static_assert(std::atomic<int64_t>::is_always_lock_free);
+
+// One stop may arrive more than once: `timeout` signals its child and then the child's group. So a
+// second signal is a second wish only if it comes a while after the first.
 void on_signal(int signal) {
-  if (g_stop.exchange(true)) {
+  constexpr int64_t kSameStopMs = 1000;
+  timespec now{};
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  const int64_t ms = now.tv_sec * int64_t{1000} + now.tv_nsec / 1'000'000;
+  if (!g_stop.exchange(true)) {
+    g_stop_ms = ms;
+  } else if (ms - g_stop_ms >= kSameStopMs) {
     std::signal(signal, SIG_DFL);
     std::raise(signal);
   }
@@ -173,6 +185,9 @@ std::string resolved_config(const CLI::App& command, const std::vector<std::stri
     } else if (values.empty() && !option->get_default_str().empty()) {
       values = {option->get_default_str()};
       if (values[0] == "[]" || values[0] == "\"\"" || values[0] == "{}") continue;
+      if (option->get_expected_max() > 1 && values[0].front() == '[') {  // as CLI11 writes a list
+        values = CLI::detail::split(values[0].substr(1, values[0].size() - 2), ',');
+      }
     }
     if (values.empty()) continue;
     if (option->get_expected_max() > 1) {
@@ -186,6 +201,31 @@ std::string resolved_config(const CLI::App& command, const std::vector<std::stri
     }
   }
   return text;
+}
+
+// CLI11's own name the bounds of a double, three hundred digits.
+const CLI::Validator& positive() {
+  static const CLI::Validator validator(
+      [](const std::string& text) {
+        double value = 0;
+        return CLI::detail::lexical_cast(text, value) && value > 0
+                   ? std::string()
+                   : fmt::format("{} is not a number above 0", text);
+      },
+      "POSITIVE");
+  return validator;
+}
+
+const CLI::Validator& not_negative() {
+  static const CLI::Validator validator(
+      [](const std::string& text) {
+        double value = 0;
+        return CLI::detail::lexical_cast(text, value) && value >= 0
+                   ? std::string()
+                   : fmt::format("{} is not a number of at least 0", text);
+      },
+      "NONNEGATIVE");
+  return validator;
 }
 
 void RuntimeOptions::add(CLI::App* command) {
@@ -221,12 +261,12 @@ void ScopeOptions::add(CLI::App* command) {
       ->add_option("--high-precision-first-layers", scope.high_precision_first_layers,
                    "first layers that stay in BF16")
       ->capture_default_str()
-      ->check(CLI::NonNegativeNumber);
+      ->check(not_negative());
   command
       ->add_option("--high-precision-last-layers", scope.high_precision_last_layers,
                    "last layers that stay in BF16")
       ->capture_default_str()
-      ->check(CLI::NonNegativeNumber);
+      ->check(not_negative());
 }
 
 QuantizeScope ScopeOptions::make(const ModelConfig& model) const {

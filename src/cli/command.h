@@ -37,6 +37,10 @@ void add_config(CLI::App* command);
 /// named in `leave_out` are not written.
 std::string resolved_config(const CLI::App& command, const std::vector<std::string>& leave_out);
 
+/// Checks of an option's number: above 0, or not below.
+const CLI::Validator& positive();
+const CLI::Validator& not_negative();
+
 /// --threads, --isa.
 struct RuntimeOptions {
   int threads = 0;  // 0: all cores of this process
@@ -90,7 +94,8 @@ LoadedModel load_model(const std::filesystem::path& directory, const LoadOptions
 /// of more than some 2,000 bytes the middle is left out. Messages quote files.
 std::string printable(std::string_view text);
 
-/// Set by SIGINT and SIGTERM from the first call on; a second signal ends the program at once.
+/// Set by SIGINT and SIGTERM from the first call on; one more, a second or later, ends
+/// the program at once.
 const std::atomic<bool>& stop_requested();
 /// Whether one of them has come: the error that a command then ends with is an interruption.
 bool was_stopped();

@@ -35,6 +35,7 @@ void write_results(const std::filesystem::path& out, const std::vector<PlannedRu
   write_html_report(out / "report.html", groups);
   write_svg(out / "report.svg", groups);
   std::vector<Summary> summaries;
+  summaries.reserve(groups.size());
   for (const RunGroup& group : groups) summaries.push_back(summarize(group));
   std::printf("%s\nreport: %s\n", plain_table(format_table(summaries)).c_str(),
               (out / "report.html").c_str());
@@ -60,6 +61,7 @@ void run(const Options& o) {
   write_results(o.out, runs);
   require(!stop, "stopped; the same command continues the runs");
   std::vector<std::string> failed;
+  failed.reserve(failures.size());
   for (const RunFailure& failure : failures) failed.push_back(failure.name);
   require(failed.empty(), "{} of {} runs failed ({}), each for the reason in its log.txt",
           failed.size(), runs.size(), fmt::join(failed, ", "));
@@ -91,10 +93,10 @@ void add_compare(CLI::App& app) {
   command->add_option("--seeds", plan.seeds, "seeds: 1,2,3")->capture_default_str()->delimiter(',');
   command->add_option("--jobs", o->jobs, "runs at a time; 0: cores / --threads-per-run")
       ->capture_default_str()
-      ->check(CLI::NonNegativeNumber);
+      ->check(not_negative());
   command->add_option("--threads-per-run", o->threads_per_run, "threads of a run")
       ->capture_default_str()
-      ->check(CLI::PositiveNumber);
+      ->check(positive());
   command->add_option("train-flags", o->train_flags, "after --: flags of quads train for all runs");
   command->callback([o] { run(*o); });
 }

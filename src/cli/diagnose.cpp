@@ -39,6 +39,9 @@ std::vector<Request> requests_of(const Options& o, const LoadedModel& model) {
 
 void run(const Options& o) {
   stop_requested();
+  require(o.generation.device == "cpu" && !o.generation.weights_as_stored,
+          "diagnose compares the CPU's kernels with weights that it quantises: leave --device and "
+          "--weights-as-stored out");
   if (!o.per_token.empty()) require_writable_target(o.per_token);
   o.json.require_writable();
   const LoadedModel model = load_model(o.model, {.require_tokenizer = false});
@@ -78,10 +81,10 @@ void add_diagnose(CLI::App& app) {
   command->add_option("--prompts", o->prompts, "JSONL with prompts instead of the task's problems");
   command->add_option("--problems", o->problems, "evaluation problems of the task; 0: all")
       ->capture_default_str()
-      ->check(CLI::NonNegativeNumber);
+      ->check(not_negative());
   command->add_option("--n-samples-per-prompt", o->n_samples, "samples a prompt")
       ->capture_default_str()
-      ->check(CLI::PositiveNumber);
+      ->check(positive());
   command
       ->add_option("--trainer-kernels", o->trainer_kernels,
                    "aten: another engine's; shared: the rollout's, whose delta_num is zero")

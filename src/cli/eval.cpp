@@ -107,10 +107,10 @@ void add_eval(CLI::App& app) {
                       "(question_content, test cases); chooses --rm-type and --prompt-template");
   command->add_option("--problems", o->problems, "evaluation problems; 0: all")
       ->capture_default_str()
-      ->check(CLI::NonNegativeNumber);
+      ->check(not_negative());
   command->add_option("--n-samples-per-prompt", o->n_samples, "samples a problem")
       ->capture_default_str()
-      ->check(CLI::PositiveNumber);
+      ->check(positive());
   command->add_option("--k", o->ks, "k of pass@k and maj@k: 1,2,4")
       ->capture_default_str()
       ->delimiter(',');

@@ -63,20 +63,20 @@ void GenerationOptions::add(CLI::App* command) {
       ->check(CLI::IsMember({"cpu", "cuda"}));
   command->add_option("--temperature", temperature, "sampling temperature; 0 is greedy")
       ->capture_default_str()
-      ->check(CLI::NonNegativeNumber);
+      ->check(not_negative());
   command->add_option("--top-p", top_p, "nucleus sampling; 1 is off")
       ->capture_default_str()
       ->check(CLI::Range(0.0, 1.0));
   command->add_option("--top-k", top_k, "top-k sampling; 0 is off")
       ->capture_default_str()
-      ->check(CLI::NonNegativeNumber);
+      ->check(not_negative());
   command->add_option("--max-response-len", max_response_len, "longest response, tokens")
       ->capture_default_str()
-      ->check(CLI::PositiveNumber);
+      ->check(positive());
   command->add_option("--seed", seed, "of the sampling")->capture_default_str();
   command->add_option("--max-running", max_running, "sequences decoded at once")
       ->capture_default_str()
-      ->check(CLI::PositiveNumber);
+      ->check(positive());
   kv_memory_option = add_kv_memory(command, kv_memory);
   command->add_flag("--weights-as-stored", weights_as_stored,
                     "NVFP4 checkpoints: multiply with the file's own codes and scales instead of "
@@ -86,8 +86,11 @@ void GenerationOptions::add(CLI::App* command) {
 LoadOptions GenerationOptions::load_options(std::span<const NamedPrecision> precisions) const {
   const bool has_reference =
       std::ranges::any_of(precisions, [](const NamedPrecision& named) { return !named.precision; });
+  const bool on_cpu = parse_device(device) == Device::kCpu;
+  require(on_cpu || !has_reference,
+          "--precision fp32 is the CPU's reference: evaluate it without --device {}", device);
   return {.codes = weights_as_stored ? StoredCodes::kKeep : StoredCodes::kDrop,
-          .into_memory = parse_device(device) == Device::kCpu || has_reference};
+          .into_memory = on_cpu};
 }
 
 GenerateOptions GenerationOptions::make(std::vector<int32_t> stop_tokens) const {

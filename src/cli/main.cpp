@@ -41,7 +41,7 @@ std::optional<std::string> unknown_word(const CLI::App& app) {
 // CLI11 says "--seed: At Most 1 required but received 2".
 std::string usage_error(const CLI::App& app, const CLI::Error& error) {
   if (const auto unknown = unknown_word(app)) return *unknown;
-  const std::string text = error.what();
+  std::string text = error.what();
   const size_t at = text.find(": At Most 1 required but received ");
   if (at == std::string::npos) return text;
   return fmt::format("{} is given {} times: give it once", text.substr(0, at),

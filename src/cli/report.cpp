@@ -26,6 +26,7 @@ void run(const Options& o) {
   const std::vector<RunGroup> groups = load_runs({o.runs.begin(), o.runs.end()});
   extension == ".svg" ? write_svg(o.out, groups) : write_html_report(o.out, groups);
   std::vector<Summary> summaries;
+  summaries.reserve(groups.size());
   for (const RunGroup& group : groups) summaries.push_back(summarize(group));
   std::printf("%s\nreport: %s\n", plain_table(format_table(summaries)).c_str(), o.out.c_str());
 }

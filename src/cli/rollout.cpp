@@ -239,7 +239,7 @@ void add_rollout(CLI::App& app) {
   o->precisions.add(command, {"bf16"});
   command->add_option("--n-samples-per-prompt", o->n_samples, "samples a prompt")
       ->capture_default_str()
-      ->check(CLI::PositiveNumber);
+      ->check(positive());
   o->generation.add(command);
   command->add_flag("--stream", o->stream,
                     "print the text as it comes, one response after the other");

@@ -75,7 +75,7 @@ void RewardFlags::add(CLI::App* command) {
       ->add_option("--rm-timeout", options.timeout_s,
                    "seconds for scoring one response; with --rm-type code, for one test of it")
       ->capture_default_str()
-      ->check(CLI::PositiveNumber);
+      ->check(positive());
   command
       ->add_option("--code-sandbox", options.code_sandbox,
                    "of --rm-type code: bwrap, or none, for programs that you trust")
@@ -183,7 +183,7 @@ void TaskOptions::add_format(CLI::App* command) {
       ->add_option("--rollout-max-prompt-len", data.max_prompt_tokens,
                    "problems with longer prompts are left out, tokens; 0: none")
       ->capture_default_str()
-      ->check(CLI::NonNegativeNumber);
+      ->check(not_negative());
 }
 
 std::unique_ptr<Task> TaskOptions::make(const LoadedModel& model) const {

@@ -97,6 +97,19 @@ std::map<std::string, std::string> settings(std::istream& config) {
   return result;
 }
 
+// What a number or a size says, however it is written ('1e-6', 1e-06; '256MiB'); the number of a
+// text that is none is not equal to itself.
+double number_of(std::string text) {
+  std::erase(text, '\'');
+  double value = 0;
+  if (CLI::detail::lexical_cast(text, value)) return value;
+  try {
+    return static_cast<double>(std::stoull(CLI::AsSizeValue(false)(text).empty() ? text : ""));
+  } catch (const std::exception&) {
+    return std::numeric_limits<double>::quiet_NaN();
+  }
+}
+
 // Says on stderr what differs between the run's configuration and the one it is continued with.
 void tell_changes(const std::filesystem::path& config, const std::string& resolved) {
   std::ifstream file(config);
@@ -115,7 +128,7 @@ void tell_changes(const std::filesystem::path& config, const std::string& resolv
   std::string changes;
   for (const std::string& key : keys) {
     const std::string was = value_in(before, key), is = value_in(now, key);
-    if (was == is) continue;
+    if (was == is || number_of(was) == number_of(is)) continue;
     changes += fmt::format("{}{} was {}, is {}", changes.empty() ? "" : "; ", key, was, is);
   }
   if (changes.empty()) return;

@@ -54,7 +54,7 @@ class CudaBackend : public RolloutBackend {
   struct GraphKey {
     int64_t rows;
     bool counted, routing;
-    auto operator<=>(const GraphKey&) const = default;
+    auto operator<=>(const GraphKey&) const = default;  // NOLINT(modernize-use-nullptr)
   };
   using Graph = std::unique_ptr<CUgraphExec_st, void (*)(CUgraphExec_st*)>;
   struct Draws;

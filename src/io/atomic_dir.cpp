@@ -43,7 +43,7 @@ bool remove_if_stale(const fs::path& path) {
 }
 
 // The directory's own name for "a/b/" is "b".
-fs::path without_trailing_slash(fs::path path) {
+fs::path without_trailing_slash(const fs::path& path) {
   return path.has_filename() ? path : path.parent_path();
 }
 

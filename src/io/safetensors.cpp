@@ -115,7 +115,8 @@ SafetensorsHeader parse_safetensors_header(std::span<const std::byte> file,
     if (name == "__metadata__") {
       require(entry.is_object(), "{}: __metadata__ is not an object", where);
       for (const auto& [key, value] : entry.items()) {
-        header.metadata[key] = json_to<std::string>(value, where + ": __metadata__ '" + key + "'");
+        header.metadata[key] =
+            json_to<std::string>(value, fmt::format("{}: __metadata__ '{}'", where, key));
       }
     } else {
       header.tensors.push_back(parse_tensor(name, entry, data, where));

@@ -162,6 +162,9 @@ void Progress::update(int64_t done, ProgressFigures figures) {
   }
   state_.done = done;
   state_.elapsed_s = time - start_s_;
+  if (done >= state_.total && done > options_.first) {  // what is over is told as a whole
+    state_.seconds_per_step = state_.elapsed_s / static_cast<double>(done - options_.first);
+  }
   state_.figures = std::move(figures);
   if (terminal_) {
     redraw();

@@ -16,8 +16,23 @@ def test_a_missing_gpu_is_one_line_and_leaves_nothing(quads, base, tmp_path):
         ("rollout", "--prompts", prompts, "--out", out, "--model", base),
         ("eval", *TASK, "--problems", 4, "--model", base),
         ("train", *TASK, "--num-rollout", 1, "--out", out, "--load", base),
+        ("pretrain", *TASK, "--num-steps", 1, "--lr-warmup-steps", 0, "--out", out),
         ("bench", "rollout", "--model-shape", "30b"),
     ):
         result = quads(*command, "--device", "cuda", status=1)
         assert result.stderr.strip().splitlines()[-1].startswith("quads: --device cuda: "), command
         assert not out.exists(), command
+
+
+def test_what_does_not_run_on_a_gpu_says_so(quads, base, tmp_path):
+    prompts = tmp_path / "prompts.jsonl"
+    prompts.write_text('{"prompt": "1*2="}\n')
+    error = quads(
+        "diagnose", "--model", base, "--prompts", prompts, "--device", "cuda", status=1
+    ).stderr
+    assert error.startswith("quads: diagnose compares the CPU's kernels")
+    error = quads(
+        "eval", *TASK, "--problems", 4, "--model", base, "--precision", "fp32", "--device", "cuda",
+        status=1,
+    ).stderr  # fmt: skip
+    assert error.startswith("quads: --precision fp32 is the CPU's reference")

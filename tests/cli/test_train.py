@@ -246,6 +246,26 @@ def test_continuing_with_other_settings_tells_them(train, tmp_path):
     assert told == ["continued with other settings: num-rollout was 2, is 3"]
 
 
+def test_a_run_continued_from_its_own_configuration_has_no_other_settings(quads, train, tmp_path):
+    run = train(tmp_path / "run", "bf16", "--num-rollout", 1, "--lr", "1e-3")
+    assert 'rm-type = [\'exact\']' in (run / "config.toml").read_text()
+    result = quads("train", "--config", run / "config.toml", "--num-rollout", 2, "--resume")
+    assert "continued with other settings: num-rollout was 1, is 2\n" in result.stderr
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_stop_that_arrives_twice_is_one(train, tmp_path, number):
+    run = tmp_path / "run"
+    process = train.start(run, "quads", "--num-rollout", 1_000_000)
+    wait_for_rows(process, run, 2)
+    process.send_signal(number)
+    time.sleep(0.005)
+    process.send_signal(number)
+    _, error = process.communicate(timeout=60)
+    assert process.returncode == 130, error
+    assert checkpoints(run) == [f"step_{len(rows(run)):06}"]
+
+
 def test_training_on_the_built_in_task_says_so(train, tmp_path):
     process = train.start(tmp_path / "run", "bf16", "--num-rollout", 1)
     _, error = process.communicate(timeout=120)
