@@ -1,5 +1,6 @@
 #include "model/load_tensor.h"
 
+#include <bit>
 #include <cmath>
 #include <cstring>
 
@@ -8,11 +9,15 @@
 namespace quads {
 namespace {
 
+// Exact. An FP32 of half's bits lies 2^112 too low, subnormal halves included; infinities and NaNs
+// take FP32's largest exponent instead.
 float half_to_float(uint16_t h) {
-  _Float16 value;
-  static_assert(sizeof(value) == sizeof(h));
-  std::memcpy(&value, &h, sizeof(h));
-  return static_cast<float>(value);
+  constexpr uint32_t kExponent = 0x7C00;
+  const uint32_t magnitude = (h & 0x7FFFU) << 13, sign = (h & 0x8000U) << 16;
+  const uint32_t scaled = (h & kExponent) == kExponent
+                              ? magnitude | 0x7F800000U
+                              : std::bit_cast<uint32_t>(std::bit_cast<float>(magnitude) * 0x1p112F);
+  return std::bit_cast<float>(scaled | sign);
 }
 
 bool all_finite(const Bf16* values, int64_t count) {

@@ -83,6 +83,7 @@ kernels::RopeTable make_rope_table(const RopeConfig& rope, int64_t head_dim) {
       break;
   }
   std::vector<float> rounded;
+  rounded.reserve(frequencies.size());
   for (double f : frequencies) rounded.push_back(static_cast<float>(f));
   return {std::move(rounded), magnitude};
 }

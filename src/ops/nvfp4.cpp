@@ -65,7 +65,7 @@ at::Tensor dequantize_nvfp4(const at::Tensor& codes, const at::Tensor& block_sca
   require(global_scale.numel() == 1, "dequantize_nvfp4: global_scale is {}; it must be one value",
           describe(global_scale));
   const float g = *global_scale.const_data_ptr<float>();
-  const at::Tensor out = at::empty(with_last(codes.sizes(), k), at::kFloat);
+  at::Tensor out = at::empty(with_last(codes.sizes(), k), at::kFloat);
   const auto* codes_in = codes.const_data_ptr<uint8_t>();
   const auto* scales_in = static_cast<const uint8_t*>(block_scales.const_data_ptr());
   auto* values = out.mutable_data_ptr<float>();

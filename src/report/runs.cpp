@@ -60,7 +60,7 @@ std::string tail_of(const fs::path& path, int parts) {
   std::string tail = rest.filename().string();
   for (int i = 1; i < parts && rest.has_parent_path() && rest.parent_path() != rest; ++i) {
     rest = rest.parent_path();
-    if (!rest.filename().empty()) tail = rest.filename().string() + "/" + tail;
+    if (!rest.filename().empty()) tail = fmt::format("{}/{}", rest.filename().string(), tail);
   }
   return tail;
 }

@@ -217,6 +217,7 @@ double tick_step(double range, int max_ticks) {
 
 std::string svg_report(const std::vector<RunGroup>& groups) {
   std::vector<std::string> names;
+  names.reserve(groups.size());
   for (const RunGroup& group : groups) names.push_back(group.name);
 
   Canvas body;

@@ -148,6 +148,7 @@ std::string json_table(const std::vector<Summary>& summaries) {
 
 void write_tables(const std::filesystem::path& directory, const std::vector<RunGroup>& groups) {
   std::vector<Summary> summaries;
+  summaries.reserve(groups.size());
   for (const RunGroup& group : groups) summaries.push_back(summarize(group));
   write_file_atomically(directory / "table.md", markdown_table(format_table(summaries)));
   write_file_atomically(directory / "table.json", json_table(summaries));

@@ -114,7 +114,7 @@ class Reader {
 
   // Digits, in groups of three where the first group allows it. Empty if there are none.
   std::string grouped_digits() {
-    const std::string first = digits();
+    std::string first = digits();
     if (first.empty() || first.size() > 3 || first[0] == '0') return first;
     const char separator = peek();
     if (separator != ',' && separator != ' ') return first;

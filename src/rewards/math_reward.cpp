@@ -57,6 +57,7 @@ std::vector<RewardResult> MathReward::check(std::span<const Question> questions)
   // Asks about the questions of these indices and returns those that got no verdict.
   const auto ask = [&](const std::vector<size_t>& indices, const auto& json) {
     std::vector<std::string> requests;
+    requests.reserve(indices.size());
     for (const size_t i : indices) requests.push_back(json(questions[i]));
     const std::vector<WorkerReply> round = pool_.run(requests);
     std::vector<size_t> open;
@@ -122,6 +123,7 @@ std::vector<RewardResult> MathReward::score(std::span<const RewardRequest> reque
   if (undecided.empty()) return results;
 
   std::vector<Question> questions;
+  questions.reserve(undecided.size());
   for (const auto& [question, indices] : undecided) questions.push_back(question);
   std::vector<RewardResult> checked(questions.size());
   try {

@@ -155,6 +155,7 @@ void Descriptor::close() {
 PipedProcess::PipedProcess(const std::vector<std::string>& command, int inherited) {
   require(!command.empty(), "a child process needs a program");
   std::vector<char*> argv;
+  argv.reserve(command.size() + 1);
   for (const std::string& argument : command) argv.push_back(const_cast<char*>(argument.c_str()));
   argv.push_back(nullptr);
   Pipe input;

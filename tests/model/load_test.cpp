@@ -2,6 +2,11 @@
 // the memory it takes.
 #include <gtest/gtest.h>
 
+#include <bit>
+#include <cmath>
+#include <cstring>
+
+#include "model/load_tensor.h"
 #include "tests/io/memory_peak.h"
 #include "tests/model/model_files.h"
 
@@ -123,6 +128,29 @@ TEST_F(LoadTest, BesidesTheParametersNoMoreThanAShardIsInMemory) {
   EXPECT_GE(peak, own);
   EXPECT_LE(peak - own, shards.largest * 12 / 10)
       << shards.count << " shards of up to " << shards.largest;
+}
+
+TEST(ReadTensor, EveryHalfIsWhatTheCompilerMakesOfIt) {
+  std::vector<uint16_t> halves;
+  std::vector<Bf16> expected;
+  for (uint32_t bits = 0; bits < 0x10000; ++bits) {
+    const auto half = std::bit_cast<_Float16>(static_cast<uint16_t>(bits));
+    if (!std::isfinite(static_cast<float>(half))) continue;
+    halves.push_back(static_cast<uint16_t>(bits));
+    expected.push_back(to_bf16(static_cast<float>(half)));
+  }
+  TensorView view{.name = "w", .dtype = DType::kF16, .shape = {std::ssize(halves)}};
+  view.data = reinterpret_cast<const std::byte*>(halves.data());
+  view.nbytes = halves.size() * sizeof(uint16_t);
+  std::vector<Bf16> values(halves.size());
+  read_tensor(view, 0, std::ssize(halves), values.data());
+  EXPECT_EQ(std::memcmp(values.data(), expected.data(), values.size() * sizeof(Bf16)), 0);
+  for (const uint16_t bad : {0x7C00, 0xFC00, 0x7C01, 0x7E00, 0xFFFF}) {
+    halves[70] = bad;
+    const std::string error =
+        error_of([&] { read_tensor(view, 0, std::ssize(halves), values.data()); });
+    EXPECT_TRUE(error.starts_with("tensor w holds ")) << error;
+  }
 }
 
 }  // namespace
