@@ -265,11 +265,8 @@ class Translator {
       return;
     }
     previous_ = 0;
-    if (peek() == '?' && !fixed) {
-      result_ += pattern_[position_++];
-    } else if (peek() == '+' && !interval) {
-      result_ += pattern_[position_++];
-    }
+    const bool lazy = peek() == '?' && !fixed, possessive = peek() == '+' && !interval;
+    if (lazy || possessive) result_ += pattern_[position_++];
     if (peek() == '*' || peek() == '+' || peek() == '?' ||
         (peek() == '{' && interval_at(position_))) {
       refuse(begin, "a quantifier of a quantifier");
