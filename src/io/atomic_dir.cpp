@@ -43,8 +43,9 @@ bool remove_if_stale(const fs::path& path) {
 }
 
 // The directory's own name for "a/b/" is "b".
-fs::path without_trailing_slash(const fs::path& path) {
-  return path.has_filename() ? path : path.parent_path();
+fs::path without_trailing_slash(fs::path path) {
+  if (!path.has_filename()) return path.parent_path();
+  return path;
 }
 
 }  // namespace
