@@ -27,7 +27,7 @@ class MathReward : public Reward {
   struct Question {
     std::string label;
     std::string answer;
-    auto operator<=>(const Question&) const = default;
+    auto operator<=>(const Question&) const = default;  // NOLINT(modernize-use-nullptr)
   };
   std::vector<RewardResult> check(std::span<const Question> questions);
 
