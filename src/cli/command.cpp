@@ -14,6 +14,7 @@
 #include "io/generation_config.h"
 #include "tokenizer/utf8.h"
 #include "trainer/checkpoint.h"
+#include "trainer/micro_batch.h"
 
 namespace quads::cli {
 namespace {
@@ -139,6 +140,17 @@ void require_model_directory(const std::filesystem::path& directory) {
        newest ? "its newest model is " + newest->string() : "it has no checkpoint yet");
 }
 
+// CLI11's own checks name the bounds of a double, three hundred digits.
+CLI::Validator number_check(const char* name, const char* wanted, bool (*holds)(double)) {
+  return {[=](const std::string& text) {
+            double value = 0;
+            return CLI::detail::lexical_cast(text, value) && holds(value)
+                       ? std::string()
+                       : fmt::format("{} is not a number {}", text, wanted);
+          },
+          name};
+}
+
 std::atomic<bool> g_stop{false};  // signal handlers can reach nothing else
 static_assert(std::atomic<bool>::is_always_lock_free);
 
@@ -203,28 +215,15 @@ std::string resolved_config(const CLI::App& command, const std::vector<std::stri
   return text;
 }
 
-// CLI11's own name the bounds of a double, three hundred digits.
 const CLI::Validator& positive() {
-  static const CLI::Validator validator(
-      [](const std::string& text) {
-        double value = 0;
-        return CLI::detail::lexical_cast(text, value) && value > 0
-                   ? std::string()
-                   : fmt::format("{} is not a number above 0", text);
-      },
-      "POSITIVE");
+  static const CLI::Validator validator =
+      number_check("POSITIVE", "above 0", [](double value) { return value > 0; });
   return validator;
 }
 
 const CLI::Validator& not_negative() {
-  static const CLI::Validator validator(
-      [](const std::string& text) {
-        double value = 0;
-        return CLI::detail::lexical_cast(text, value) && value >= 0
-                   ? std::string()
-                   : fmt::format("{} is not a number of at least 0", text);
-      },
-      "NONNEGATIVE");
+  static const CLI::Validator validator =
+      number_check("NONNEGATIVE", "of at least 0", [](double value) { return value >= 0; });
   return validator;
 }
 
@@ -250,6 +249,20 @@ CLI::Option* add_kv_memory(CLI::App* command, int64_t& bytes) {
         if (text.find('-') == 0) throw CLI::ValidationError("a size is not negative");
         return text;
       });
+}
+
+void MicroBatchOptions::add(CLI::App* command) {
+  command->add_option("--max-tokens-per-batch", rows,
+                      fmt::format("rows of a micro-batch; default {}, on a GPU up to {} as a row's "
+                                  "memory allows",
+                                  kMicroBatchRows, kLargestMicroBatch));
+}
+
+int64_t MicroBatchOptions::make(Device device, const ModelConfig& model,
+                                bool checkpoint_activations) const {
+  if (rows) return *rows;
+  return device == Device::kCuda ? default_micro_batch(model, checkpoint_activations)
+                                 : kMicroBatchRows;
 }
 
 void ScopeOptions::add(CLI::App* command) {

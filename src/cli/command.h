@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "checkpoints/load_weights.h"
+#include "eval/device.h"
 #include "kernels/cpu/context.h"
 #include "model/parameters.h"
 #include "model/precision.h"
@@ -52,6 +53,13 @@ struct RuntimeOptions {
 /// --kv-memory: bytes, or a size with a unit of 1024's powers (512MiB, 512M, 2GiB); "256MiB" if it
 /// is not given.
 CLI::Option* add_kv_memory(CLI::App* command, int64_t& bytes);
+
+/// --max-tokens-per-batch.
+struct MicroBatchOptions {
+  std::optional<int64_t> rows;  // none: the device's default
+  void add(CLI::App* command);
+  int64_t make(Device device, const ModelConfig& model, bool checkpoint_activations) const;
+};
 
 /// --quantize, --high-precision-first-layers, --high-precision-last-layers.
 struct ScopeOptions {

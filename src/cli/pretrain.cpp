@@ -25,7 +25,7 @@ struct Options {
   std::string precision = "bf16";
   std::string device = "cpu";
   Trainer::Options trainer;
-  std::optional<int64_t> max_tokens;
+  MicroBatchOptions micro_batch;
   SupervisedOptions training;
   std::string lr_decay = "cosine";
 };
@@ -54,8 +54,7 @@ void run(const CLI::App& command, const Options& options) {
           "supervised training has no rollout whose compensation it could replay");
   if (side.precision != Precision{}) side.scope = options.scope.make(config);
   const Device device = parse_device(options.device);
-  if (device == Device::kCuda) side.training.max_tokens = default_micro_batch(config, false);
-  if (options.max_tokens) side.training.max_tokens = *options.max_tokens;
+  side.training.max_tokens = options.micro_batch.make(device, config, false);
   SupervisedOptions training = options.training;
   training.lr.decay = parse_name<LrDecay>("--lr-decay", options.lr_decay);
   training.lr.total_steps = training.num_steps;
@@ -127,7 +126,7 @@ void add_pretrain(CLI::App& app) {
       ->capture_default_str();
   command->add_option("--weight-decay", o->trainer.adamw.weight_decay, "decoupled weight decay")
       ->capture_default_str();
-  command->add_option("--max-tokens-per-batch", o->max_tokens, micro_batch_help());
+  o->micro_batch.add(command);
   command->callback([command, o] { run(*command, *o); });
 }
 

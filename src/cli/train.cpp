@@ -32,7 +32,7 @@ struct Options {
   std::string ratio_level = "token", loss_aggregation = "token-mean";
   std::string kl_type = "k3", correction = "none", correction_level = "token";
   std::optional<double> tis_clip, tis_clip_low;
-  std::optional<int64_t> max_tokens;
+  MicroBatchOptions micro_batch;
   bool use_tis = false;
   std::string advantage = "grpo";
   std::string master_dtype = "fp32";
@@ -52,10 +52,7 @@ RlOptions make_rl_options(const Options& o, const ModelConfig& model) {
   if (quantises) rl.scope = o.scope.make(model);
   rl.trainer_kernels = parse_name<TrainerKernels>("--trainer-kernels", o.trainer_kernels);
   rl.device = parse_device(o.device);
-  if (rl.device == Device::kCuda) {
-    rl.trainer.max_tokens = default_micro_batch(model, rl.trainer.checkpoint_activations);
-  }
-  if (o.max_tokens) rl.trainer.max_tokens = *o.max_tokens;
+  rl.trainer.max_tokens = o.micro_batch.make(rl.device, model, rl.trainer.checkpoint_activations);
   rl.old_logprobs = parse_name<OldLogprobs>("--old-logprobs", o.old_logprobs);
   rl.lr.decay = parse_name<LrDecay>("--lr-decay", o.lr_decay);
   rl.loss.ratio_level = parse_name<RatioLevel>("--ratio-level", o.ratio_level);
@@ -259,7 +256,7 @@ void add_train(CLI::App& app) {
   number("--clip-grad", rl.trainer.adamw.max_grad_norm, "largest gradient norm; 0 is off");
   text("--master-dtype", o->master_dtype, "fp32, or bf16: masters rounded after every update")
       ->check(CLI::IsMember({"fp32", "bf16"}));
-  command->add_option("--max-tokens-per-batch", o->max_tokens, micro_batch_help());
+  o->micro_batch.add(command);
   command->add_flag("--recompute-activations", rl.trainer.checkpoint_activations,
                     "keep only the layers' inputs for the backward");
 

@@ -1,7 +1,5 @@
 #include "trainer/micro_batch.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 
 namespace quads {
@@ -39,12 +37,6 @@ int64_t default_micro_batch(const ModelConfig& config, bool checkpoint_activatio
   const int64_t fitting =
       kMicroBatchBytes / micro_batch_row_bytes(config, checkpoint_activations) / 1024 * 1024;
   return std::clamp(fitting, kMicroBatchRows, kLargestMicroBatch);
-}
-
-std::string micro_batch_help() {
-  return fmt::format(
-      "rows of a micro-batch; default {}, on a GPU up to {} as a row's memory allows",
-      kMicroBatchRows, kLargestMicroBatch);
 }
 
 }  // namespace quads

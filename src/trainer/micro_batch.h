@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <string>
 
 #include "io/model_config.h"
 
@@ -19,8 +18,5 @@ int64_t micro_batch_row_bytes(const ModelConfig& config, bool checkpoint_activat
 /// The rows to take on a GPU where none are asked for: as many as fit kMicroBatchBytes. A function
 /// of the model and not of the memory that happens to be free: sums of gradients depend on it.
 int64_t default_micro_batch(const ModelConfig& config, bool checkpoint_activations);
-
-/// What --max-tokens-per-batch says of itself.
-std::string micro_batch_help();
 
 }  // namespace quads

@@ -101,6 +101,22 @@ void check_against_fp64(const Case& c, const Compensation& compensation,
   }
 }
 
+// NVFP4 under a floor of residual scales, in two passes and in one, by every tile.
+void expect_close_in_both_forms(const std::vector<Nvfp4Matrix>& weights,
+                                const Compensation& compensation, const Routing& routing,
+                                const std::vector<int64_t>& tokens, int64_t n, int64_t k) {
+  const Product product =
+      reference_product(weights, routing, operands_of(routing, k, compensation));
+  for (const WeightFormat format : {WeightFormat::kNvfp4, WeightFormat::kNvfp4Fp16}) {
+    DeviceMoe moe(weights, compensation, {format});
+    moe.load(routing, token_rows(tokens, k));
+    moe.quantize();
+    for (const GemmTile tile : fitting_tiles(moe.gemm())) {
+      expect_close(moe.multiply(tile), product, n, k, routing, tile_name(tile));
+    }
+  }
+}
+
 TEST(GroupedGemm, GateAndUpAgreeWithFp64) {
   QUADS_NEEDS_DEVICE();
   for (const int blocks : {0, 64, 128}) {
@@ -174,16 +190,7 @@ TEST(GroupedGemm, SubnormalOperandsCount) {
   const Routing routing =
       route_tokens(tokens, 1, 2, [](int64_t token, int) { return static_cast<int>(token % 2); });
   const Compensation compensation{{}, 16, {}, true};
-  const Product product =
-      reference_product(weights, routing, operands_of(routing, kK, compensation));
-  for (const WeightFormat format : {WeightFormat::kNvfp4, WeightFormat::kNvfp4Fp16}) {
-    DeviceMoe moe(weights, compensation, {format});
-    moe.load(routing, token_rows(tokens, kK));
-    moe.quantize();
-    for (const GemmTile tile : fitting_tiles(moe.gemm())) {
-      expect_close(moe.multiply(tile), product, kN, kK, routing, tile_name(tile));
-    }
-  }
+  expect_close_in_both_forms(weights, compensation, routing, tokens, kN, kK);
 }
 
 TEST(GroupedGemm, CutTilesAndPaddedStagesAgreeWithFp64) {
@@ -262,16 +269,7 @@ TEST(GroupedGemm, EmptyExpertsAndOneThatIsHot) {
     for (const int64_t count : {1, 7, 300}) {
       const std::vector<int64_t> tokens = ids(count, 50);
       const Routing routing = route_tokens(tokens, 1, kExperts, [&](int64_t, int) { return hot; });
-      const Product product =
-          reference_product(weights, routing, operands_of(routing, kK, compensation));
-      for (const WeightFormat format : {WeightFormat::kNvfp4, WeightFormat::kNvfp4Fp16}) {
-        DeviceMoe moe(weights, compensation, {format});
-        moe.load(routing, token_rows(tokens, kK));
-        moe.quantize();
-        for (const GemmTile tile : fitting_tiles(moe.gemm())) {
-          expect_close(moe.multiply(tile), product, kN, kK, routing, tile_name(tile));
-        }
-      }
+      expect_close_in_both_forms(weights, compensation, routing, tokens, kN, kK);
     }
   }
 }
