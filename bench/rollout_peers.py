@@ -201,21 +201,33 @@ def quantise_q4_0(source, target):
         raise RuntimeError(f"llama_model_quantize: {status}")
 
 
-def measure_quads(program, shape, precisions, batches, response_len, threads, repeats, isa):
+def measure_quads(program, shape, precisions, scopes, batches, response_len, threads, repeats, isa):
+    """{"PRECISION" or "PRECISION, linears": {batch: tokens a second}}."""
+    rates = {}
+    for scope in scopes:
+        # Nothing of BF16 is quantised: one scope of it is enough.
+        some = [p for p in precisions if scope == "experts" or p != "bf16"]
+        if not some:
+            continue
+        suffix = "" if scope == "experts" else f", {scope}"
+        found = run_quads(program, shape, some, scope, batches, response_len, threads, repeats, isa)
+        for row in found:
+            label = row["precision"] + suffix
+            rates.setdefault(label, {})[int(row["batch"])] = row["tokens_per_s"]
+            print(f"quads {label} batch {row['batch']}: {row['tokens_per_s']:,.0f} tokens/s", flush=True)
+    return rates
+
+
+def run_quads(program, shape, precisions, scope, batches, response_len, threads, repeats, isa):
     command = [program, "bench", "rollout", "--model-shape", shape, "--threads", str(threads),
                "--isa", isa, "--response-len", str(response_len), "--repeats", str(repeats),
-               "--json"]
+               "--quantize", scope, "--json"]
     for precision in precisions:
         command += ["--precision", precision]
     for batch in batches:
         command += ["--batch", str(batch)]
-    rows = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)["rows"]
-    rates = {}
-    for row in rows:
-        rates.setdefault(row["precision"], {})[int(row["batch"])] = row["tokens_per_s"]
-        print(f"quads {row['precision']} batch {row['batch']}: {row['tokens_per_s']:,.0f} tokens/s",
-              flush=True)
-    return rates
+    output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    return json.loads(output)["rows"]
 
 
 def send_rates(pipe, measure, arguments):
@@ -257,6 +269,8 @@ def main():
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--isa", default="auto")
     parser.add_argument("--precision", nargs="*", default=["bf16", "nvfp4", "nvfp4-rac50"])
+    parser.add_argument("--quantize", nargs="*", default=["experts"], choices=["experts", "linears"],
+                        help="llama.cpp's Q4_0 quantises all linears, and the head")
     parser.add_argument("--peer", nargs="*", default=list(PEERS), choices=PEERS)
     parser.add_argument("--json", type=pathlib.Path)
     options = parser.parse_args()
@@ -264,7 +278,8 @@ def main():
     batches = options.batch or ([256, 512] if shape == "demo" else [1, 8, 64])
     how = (batches, options.response_len, options.threads, options.repeats)
 
-    ours = measure_quads(options.quads, shape, options.precision, *how, options.isa)
+    ours = measure_quads(options.quads, shape, options.precision, options.quantize, *how,
+                         options.isa)
     peers = {}
     with tempfile.TemporaryDirectory() as folder:
         bf16, q4_0 = pathlib.Path(folder) / "bf16.gguf", pathlib.Path(folder) / "q4_0.gguf"

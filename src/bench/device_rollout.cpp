@@ -10,6 +10,7 @@
 #include "eval/device.h"
 #include "report/progress.h"
 #ifdef QUADS_HAVE_CUDA
+#include "bench/device_copy.h"
 #include "bench/kernel_times.h"
 #include "bench/requests.h"
 #include "bench/shapes.h"
@@ -21,26 +22,6 @@ namespace quads::bench {
 
 #ifdef QUADS_HAVE_CUDA
 namespace {
-
-using cuda::check_cuda;
-
-// Bytes read and written a second by a copy within the device.
-double copy_bandwidth() {
-  constexpr int64_t kBytes = int64_t{2} << 30;
-  const cuda::DeviceArray<uint8_t> from(kBytes), to(kBytes);
-  const cuda::Stream stream;
-  double best = std::numeric_limits<double>::infinity();
-  for (int i = 0; i < 4; ++i) {
-    const auto start = std::chrono::steady_clock::now();
-    check_cuda(
-        cudaMemcpyAsync(to.data(), from.data(), kBytes, cudaMemcpyDeviceToDevice, stream.get()),
-        "copying");
-    stream.wait("copying");
-    const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start;
-    best = std::min(best, elapsed.count());
-  }
-  return 2.0 * static_cast<double>(kBytes) / best;
-}
 
 // Bytes that a decode step of `batch` rows at `context` positions reads: an expert is left out if
 // no row chooses it; of the embedding only the rows' own.
@@ -147,11 +128,12 @@ Result bench_device_rollout(kernels::CpuRuntime&, const RolloutBench& options) {
   };
   const int64_t context = options.prompt_len + tokens_of(largest);
   std::map<std::pair<std::string, int64_t>, double> rates;
-  for (const Precision& precision : options.precisions) {
+  for (const auto& [precision, scope] : options.precisions) {
     const std::string name = precision_name(precision);
     const std::vector<Request> all =
         random_requests(largest, options.prompt_len, config.vocab_size);
     const GeneratorOptions sizes{.precision = precision,
+                                 .scope = scope,
                                  .max_running = largest,
                                  .max_context = context,
                                  .kv_memory_bytes = 0,

@@ -51,12 +51,13 @@ Result bench_rollout(kernels::CpuRuntime& runtime, const RolloutBench& options) 
   result.machine = {{"threads", runtime.num_threads()}, {"read_gb_s", bandwidth / 1e9}};
   const int64_t largest = *std::ranges::max_element(options.batches);
   std::map<int64_t, double> bf16;
-  for (const Precision& precision : options.precisions) {
+  for (const auto& [precision, scope] : options.precisions) {
     GenerateOptions generate;
     generate.max_new_tokens = options.response_len;
     const std::vector<Request> all =
         random_requests(largest, options.prompt_len, config.vocab_size);
     const GeneratorOptions sizes{.precision = precision,
+                                 .scope = scope,
                                  .max_running = largest,
                                  .max_context = options.prompt_len + options.response_len,
                                  .kv_memory_bytes = int64_t{4} << 30};

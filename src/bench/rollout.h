@@ -5,14 +5,14 @@
 #include <vector>
 
 #include "bench/result.h"
+#include "bench/shapes.h"
 #include "kernels/cpu/context.h"
-#include "model/precision.h"
 
 namespace quads::bench {
 
 struct RolloutBench {
   std::string shape = "demo";
-  std::vector<Precision> precisions;
+  std::vector<BenchPrecision> precisions;
   std::vector<int64_t> batches;  // sequences decoded together
   int64_t prompt_len = 8;
   int64_t response_len = 32;

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "model/parameters.h"
+#include "model/precision.h"
 
 namespace quads::bench {
 
@@ -12,6 +13,12 @@ namespace quads::bench {
 /// "1b": a mixture of experts of a billion parameters (12 layers of 2048, 16 experts of 768,
 /// top-2). "30b": Qwen3-30B-A3B. Error on another name, with the list.
 ModelConfig bench_shape(const std::string& name);
+
+/// What a model multiplies with, and where.
+struct BenchPrecision {
+  Precision precision;
+  QuantizeScope scope;
+};
 
 /// The share of the experts that some row of a batch is expected to choose, if routing is uniform.
 double touched_experts(const ModelConfig& config, int64_t batch);

@@ -1,6 +1,7 @@
 // quads bench: each figure beside a peer or a limit that is measured in the same run.
 #include "bench/code.h"
 #include "bench/device_rollout.h"
+#include "bench/device_sync.h"
 #include "bench/gemm.h"
 #include "bench/rollout.h"
 #include "bench/sync.h"
@@ -27,11 +28,13 @@ struct Common {
   }
 };
 
-std::vector<Precision> precisions_of(const PrecisionOptions& options) {
-  std::vector<Precision> precisions;
+std::vector<bench::BenchPrecision> precisions_of(const PrecisionOptions& options,
+                                                 const std::string& shape) {
+  const ModelConfig model = bench::bench_shape(shape);
+  std::vector<bench::BenchPrecision> precisions;
   for (const NamedPrecision& named : options.make()) {
     if (!named.precision) throw CLI::ValidationError("--precision", "fp32 is not benchmarked");
-    precisions.push_back(*named.precision);
+    precisions.push_back({*named.precision, options.scope_of(*named.precision, model)});
   }
   return precisions;
 }
@@ -65,9 +68,7 @@ void add_rollout_bench(CLI::App* bench) {
   const auto o = std::make_shared<Options>();
   o->common.add(command);
   command->add_option("--model-shape", o->rollout.shape, "demo, 1b, or 30b")->capture_default_str();
-  command->add_option("--device", o->device, "cpu, or cuda: a GPU")
-      ->capture_default_str()
-      ->check(CLI::IsMember({"cpu", "cuda"}));
+  add_device(command, o->device);
   command->add_option("--prompt-len", o->rollout.prompt_len, "tokens of a prompt")
       ->capture_default_str()
       ->check(positive());
@@ -87,7 +88,7 @@ void add_rollout_bench(CLI::App* bench) {
     if (rollout.by_kernel && o->device != "cuda") {
       throw CLI::ValidationError("--by-kernel", "it is for --device cuda");
     }
-    rollout.precisions = precisions_of(o->precisions);
+    rollout.precisions = precisions_of(o->precisions, rollout.shape);
     if (rollout.batches.empty()) {
       rollout.batches =
           rollout.shape == "demo" ? std::vector<int64_t>{512} : std::vector<int64_t>{1, 8, 64};
@@ -128,15 +129,20 @@ void add_sync_bench(CLI::App* bench) {
     Common common;
     std::string shape = "demo";
     PrecisionOptions precisions;
+    std::string device = "cpu";
   };
   CLI::App* command = bench->add_subcommand("sync", "weight syncs, beside memcpy");
   const auto o = std::make_shared<Options>();
   o->common.add(command);
-  command->add_option("--model-shape", o->shape, "demo, or 1b")->capture_default_str();
+  command->add_option("--model-shape", o->shape, "demo, 1b, or 30b")->capture_default_str();
+  add_device(command, o->device);
   o->precisions.add(command, {"bf16", "fp8", "w4a16", "nvfp4-rac50"});
   command->callback([o] {
+    const auto precisions = precisions_of(o->precisions, o->shape);
     const auto runtime = o->common.make_runtime();
-    o->common.write(bench::bench_sync(*runtime, o->shape, precisions_of(o->precisions)));
+    o->common.write(parse_device(o->device) == Device::kCuda
+                        ? bench::bench_device_sync(o->shape, precisions)
+                        : bench::bench_sync(*runtime, o->shape, precisions));
   });
 }
 

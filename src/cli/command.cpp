@@ -265,6 +265,12 @@ int64_t MicroBatchOptions::make(Device device, const ModelConfig& model,
                                  : kMicroBatchRows;
 }
 
+CLI::Option* add_device(CLI::App* command, std::string& device) {
+  return command->add_option("--device", device, "cpu, or cuda: a GPU")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"cpu", "cuda"}));
+}
+
 void ScopeOptions::add(CLI::App* command) {
   command
       ->add_option("--quantize", quantize, "experts, or linears: attention's and dense layers' too")

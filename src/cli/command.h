@@ -54,6 +54,9 @@ struct RuntimeOptions {
 /// is not given.
 CLI::Option* add_kv_memory(CLI::App* command, int64_t& bytes);
 
+/// --device.
+CLI::Option* add_device(CLI::App* command, std::string& device);
+
 /// --max-tokens-per-batch.
 struct MicroBatchOptions {
   std::optional<int64_t> rows;  // none: the device's default

@@ -81,7 +81,10 @@ void add_compare(CLI::App& app) {
                       "TOML file whose keys are the options of quads train");
   command->add_option("--out", o->out, "folder of the runs, DIR/<recipe>/seed<S>")->required();
   command->add_option("--load", o->load, "model directory to start from (--load of quads train)");
-  command->add_option("--recipes", plan.recipes, "recipes: bf16,nvfp4,quads")->delimiter(',');
+  // Lists are one word, so that -- may follow them.
+  command->add_option("--recipes", plan.recipes, "recipes: bf16,nvfp4,quads")
+      ->delimiter(',')
+      ->allow_extra_args(false);
   command
       ->add_option("--variant", plan.variants,
                    "NAME=\"FLAGS\": runs named NAME with these flags of quads train; repeatable")
@@ -89,8 +92,12 @@ void add_compare(CLI::App& app) {
   command
       ->add_option("--k", plan.shares,
                    "run each recipe with compensation at these shares, per cent: 0,12.5,25")
-      ->delimiter(',');
-  command->add_option("--seeds", plan.seeds, "seeds: 1,2,3")->capture_default_str()->delimiter(',');
+      ->delimiter(',')
+      ->allow_extra_args(false);
+  command->add_option("--seeds", plan.seeds, "seeds: 1,2,3")
+      ->capture_default_str()
+      ->delimiter(',')
+      ->allow_extra_args(false);
   command->add_option("--jobs", o->jobs, "runs at a time; 0: cores / --threads-per-run")
       ->capture_default_str()
       ->check(not_negative());

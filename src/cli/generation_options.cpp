@@ -58,9 +58,7 @@ QuantizeScope PrecisionOptions::scope_of(const Precision& precision,
 }
 
 void GenerationOptions::add(CLI::App* command) {
-  command->add_option("--device", device, "cpu, or cuda: a GPU")
-      ->capture_default_str()
-      ->check(CLI::IsMember({"cpu", "cuda"}));
+  add_device(command, device);
   command->add_option("--temperature", temperature, "sampling temperature; 0 is greedy")
       ->capture_default_str()
       ->check(not_negative());

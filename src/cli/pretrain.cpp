@@ -91,7 +91,7 @@ void add_pretrain(CLI::App& app) {
   command->add_option("--out", o->out, "model directory to write; must not exist")->required();
   o->task.add(command);
   o->runtime.add(command);
-  command->add_option("--device", o->device, "cpu, or cuda: a GPU")->capture_default_str();
+  add_device(command, o->device);
   const auto shape = [&](const char* name, int64_t& value, const char* help) {
     command->add_option(name, value, help)->capture_default_str();
   };

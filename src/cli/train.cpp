@@ -240,9 +240,7 @@ void add_train(CLI::App& app) {
   number("--seed", rl.seed, "of the problems");
   number("--max-running", rl.max_running, "sequences decoded at once");
   add_kv_memory(command, rl.kv_memory);
-  command->add_option("--device", o->device, "cpu, or cuda: a GPU, both sides on it")
-      ->capture_default_str()
-      ->check(CLI::IsMember({"cpu", "cuda"}));
+  add_device(command, o->device);
 
   number("--global-batch-size", rl.global_batch_size, "samples an update; 0: the whole rollout");
   number("--lr", rl.lr.lr, "learning rate");

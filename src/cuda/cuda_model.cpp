@@ -79,7 +79,8 @@ CudaModel::CudaModel(cudaStream_t stream, const ParameterSource& source, const P
       plain_offset_(layout_.parameters.size(), -1) {
   require_supported();
   MemoryPlan plan;
-  plan.add("weights", model_bytes(layout_, sites_));
+  const bool resident = source_.resident() != nullptr;
+  plan.add("weights", model_bytes(layout_, sites_, resident));
   plan.require_fits(free_bytes());
   const ModelConfig& c = config();
   std::vector<bool> packed(layout_.parameters.size());
@@ -115,9 +116,10 @@ CudaModel::CudaModel(cudaStream_t stream, const ParameterSource& source, const P
   layers_.resize(static_cast<size_t>(c.num_hidden_layers));
   for (int64_t l = 0; l < c.num_hidden_layers; ++l) add_layer(l);
   if (stored_ != nullptr) check_stored();
-  staging_ = DeviceArray<Bf16>(staged);
+  staging_ = DeviceArray<Bf16>(resident ? 0 : staged);
   amax_bits_ = DeviceArray<uint32_t>(std::ssize(plain_parameters_) + matrices);
   amax_bits_.clear(stream);  // stays 0 for stored matrices
+  progress_ = DeviceArray<uint32_t>(2 * kernels::cuda::kMaxExperts + 1);
 
   kernels::RopeTable rope = make_rope_table(c.rope, c.head_dim);
   const int64_t angles = max_positions * c.head_dim / 2;
@@ -280,13 +282,13 @@ void CudaModel::update_masks(const RacMasks& masks) {
   }
 }
 
-void CudaModel::quantise(const Packing& packing, uint32_t* amax_bits) {
+void CudaModel::quantise(const Packing& packing, const Bf16* range, uint32_t* amax_bits) {
   const DeviceExperts& to = *packing.to;
   const bool ordered = is_nvfp4(to.format);
   kernels::cuda::quantize_weights(
       context_, {.format = to.format,
                  .matrices = to.matrices,
-                 .w = staging_.data() + packing.first,
+                 .w = range + packing.first,
                  .stride = packing.stride,
                  .n = to.n,
                  .k = to.k,
@@ -294,7 +296,8 @@ void CudaModel::quantise(const Packing& packing, uint32_t* amax_bits) {
                  .paired = to.paired,
                  .fragments = to.fragments.data(),
                  .global_scales = to.global_scales.data(),
-                 .amax_bits = amax_bits});
+                 .amax_bits = amax_bits,
+                 .progress = progress_.data()});
 }
 
 void CudaModel::check_stored() const {
@@ -345,12 +348,17 @@ void CudaModel::refresh(const RacMasks& masks) {
     kernels::cuda::weight_amax(context_, to, 1, 0, p.padded_size(), amax++);
   }
   for (const LayerPacking& layer : packings_) {
-    source_.copy(layer.range.offset, layer.range.elements, staging_.data(), context_.stream);
+    const Bf16* range = staging_.data();
+    if (const Bf16* all = source_.resident(); all != nullptr) {
+      range = all + layer.range.offset;
+    } else {
+      source_.copy(layer.range.offset, layer.range.elements, staging_.data(), context_.stream);
+    }
     for (const Packing& packing : layer.packings) {
       if (stored_ != nullptr && is_nvfp4(packing.to->format)) {
         copy_stored(packing);
       } else {
-        quantise(packing, amax);
+        quantise(packing, range, amax);
       }
       amax += packing.to->matrices;
     }

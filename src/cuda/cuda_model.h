@@ -123,7 +123,8 @@ class CudaModel {
     std::vector<int64_t> parameters;
     int64_t first, stride;  // elements; `first` from the begin of the layer's range
   };
-  /// What a refresh does with a layer: it copies the range, and packs from there.
+  /// What a refresh does with a layer: it copies the range unless it is on the device already, and
+  /// packs from there.
   struct LayerPacking {
     ParameterRange range;
     std::vector<Packing> packings;
@@ -143,7 +144,7 @@ class CudaModel {
   DeviceSite make_site(int64_t layer, Site site);
   void update_masks(const RacMasks& masks);
   void update_site(int64_t layer, Site site, const RacMasks& masks, DeviceSite& device);
-  void quantise(const Packing& packing, uint32_t* amax_bits);
+  void quantise(const Packing& packing, const Bf16* range, uint32_t* amax_bits);
   void check_stored() const;
   void copy_stored(const Packing& packing);
   void require_finite(const std::vector<uint32_t>& amax_bits) const;
@@ -157,13 +158,14 @@ class CudaModel {
   std::vector<int64_t> plain_parameters_;  // that stay as they are
   std::vector<int64_t> plain_offset_;      // of every parameter in plain_; -1: not there
   DeviceArray<Bf16> plain_;
-  DeviceArray<Bf16> staging_;  // a layer's range
+  DeviceArray<Bf16> staging_;  // a layer's range; empty if the source is on the device
   std::vector<DeviceLayer> layers_;
   std::vector<LayerPacking> packings_;     // of every layer
   std::vector<SiteBuffers> site_buffers_;  // [layers * kSites]
   DeviceArray<int64_t> residual_sums_;
   std::vector<int64_t> residual_offset_;  // [layers * kSites]; -1: none
   DeviceArray<uint32_t> amax_bits_;       // of plain parameters, then of every packed one
+  DeviceArray<uint32_t> progress_;        // quantize_weights' scratch
   DeviceArray<float> cos_, sin_;
   int64_t quantised_bytes_ = 0;
   int64_t quantised_bytes_as_bf16_ = 0;

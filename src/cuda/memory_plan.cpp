@@ -42,7 +42,7 @@ int64_t free_bytes() {
   return static_cast<int64_t>(free);
 }
 
-int64_t model_bytes(const ParameterLayout& layout, const QuantisedSites& sites) {
+int64_t model_bytes(const ParameterLayout& layout, const QuantisedSites& sites, bool resident) {
   constexpr int64_t kBf16Bytes = sizeof(Bf16);
   int64_t plain = 0, packed = 0, staged = 0;
   for (const Parameter& p : layout.parameters) plain += p.padded_size() * kBf16Bytes;
@@ -55,7 +55,7 @@ int64_t model_bytes(const ParameterLayout& layout, const QuantisedSites& sites) 
     }
     staged = std::max(staged, range_of(layout, of_layer).elements * kBf16Bytes);
   }
-  return plain + packed + staged;
+  return plain + packed + (resident ? 0 : staged);
 }
 
 }  // namespace quads::cuda

@@ -30,8 +30,8 @@ class MemoryPlan {
 /// What the device has free now.
 int64_t free_bytes();
 
-/// Bytes that a CudaModel takes: its weights, and the largest layer's matrices in BF16, from which
-/// they are quantised.
-int64_t model_bytes(const ParameterLayout& layout, const QuantisedSites& sites);
+/// Bytes that a CudaModel takes: its weights, and, unless its source is `resident` on the device,
+/// the largest layer's matrices in BF16, from which they are quantised.
+int64_t model_bytes(const ParameterLayout& layout, const QuantisedSites& sites, bool resident);
 
 }  // namespace quads::cuda

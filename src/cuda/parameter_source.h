@@ -17,6 +17,8 @@ class ParameterSource {
   virtual const ParameterLayout& layout() const = 0;
   /// Elements [offset, offset + count) of the flat array (model/parameters.h) to the device.
   virtual void copy(int64_t offset, int64_t count, Bf16* to, cudaStream_t stream) const = 0;
+  /// The flat array where it lies on the device, so that nobody needs a copy; otherwise null.
+  virtual const Bf16* resident() const { return nullptr; }
   /// "tensor T, row R, column C" of the first value of a parameter that is not finite or beyond the
   /// magnitude of `limit` (BF16 bits), for messages.
   virtual std::string find_bad(int64_t parameter, uint32_t limit) const = 0;
@@ -69,6 +71,7 @@ class DeviceParameters : public ParameterSource {
   const ModelConfig& config() const override { return config_; }
   const ParameterLayout& layout() const override { return layout_; }
   void copy(int64_t offset, int64_t count, Bf16* to, cudaStream_t stream) const override;
+  const Bf16* resident() const override { return values_.data(); }
   std::string find_bad(int64_t parameter, uint32_t limit) const override;
 
   Bf16* values() const { return values_.data(); }

@@ -26,7 +26,7 @@ void add_trainer(cuda::MemoryPlan& plan, const Parameters& policy,
   plan.add("parameters (BF16)", layout.total * 2);
   plan.add("masters, moments and gradients (FP32)", layout.total * 4 * 4);
   plan.add("the trainer's weights",
-           cuda::model_bytes(layout, {policy.config(), options.precision, options.scope}));
+           cuda::model_bytes(layout, {policy.config(), options.precision, options.scope}, true));
   const Trainer::Options& training = options.training;
   const int64_t rows = std::min(training.max_tokens, kernels::cuda::kMaxSlots);
   const int64_t vocab = policy.config().vocab_size;
@@ -39,7 +39,7 @@ void add_trainer(cuda::MemoryPlan& plan, const Parameters& policy,
 cuda::MemoryPlan plan_of(const Parameters& policy, const SidesOptions& options) {
   const ParameterLayout& layout = policy.layout();
   const auto model = [&](const Precision& precision) {
-    return cuda::model_bytes(layout, {policy.config(), precision, options.trainer.scope});
+    return cuda::model_bytes(layout, {policy.config(), precision, options.trainer.scope}, true);
   };
   cuda::MemoryPlan plan;
   add_trainer(plan, policy, options.trainer);

@@ -40,6 +40,16 @@ def test_sync_is_beside_memcpy(quads):
         assert row["x_memcpy"] == pytest.approx(row["ms"] / row["memcpy_ms"])
 
 
+def test_a_wider_scope_leaves_less_in_bf16(quads):
+    def written(scope):
+        found = rows(quads, "sync", "--precision", "bf16,nvfp4", "--quantize", scope)
+        return {row["precision"]: row["written_mb"] for row in found}
+
+    experts, linears = written("experts"), written("linears")
+    assert linears["bf16"] == experts["bf16"]
+    assert linears["nvfp4"] < 0.9 * experts["nvfp4"]
+
+
 def test_code_is_beside_the_start_of_python(quads):
     found = rows(quads, "code", "--programs", 4)
     assert [row["tests"] for row in found] == ["1", "10"]

@@ -82,3 +82,13 @@ def test_wrong_requests_fail_before_anything_runs(quads, base, tmp_path):
     assert "unknown recipe 'bf17'" in error
     assert not out.exists()
     assert "no run" in quads("report", tmp_path, "--out", tmp_path / "r.html", status=1).stderr
+
+
+@pytest.mark.parametrize("option, value", [
+    ("--recipes", "bf16,quads"), ("--k", "0,50"), ("--seeds", "1,2"),
+    ("--variant", "a=--recipe bf16"),
+])  # fmt: skip
+def test_flags_of_train_may_follow_any_list(quads, tmp_path, option, value):
+    result = quads("compare", "--out", tmp_path / "out", "--load", tmp_path / "none",
+                   "--variant", "b=--recipe bf16", option, value, "--", "--lr", "1e-3", status=1)  # fmt: skip
+    assert "there is no such model directory" in result.stderr

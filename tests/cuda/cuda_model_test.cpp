@@ -77,8 +77,10 @@ TEST(ModelBytes, CountEveryParameterOnceAndTheLargestLayerAgain) {
   }
   const Parameter& last = layout.at(layer.down[0]);
   const int64_t staged = (last.offset + last.padded_size() - layout.at(layer.qkv).offset) * 2;
-  EXPECT_EQ(cuda::model_bytes(layout, {config, kNvfp4, kAllLinears}),
-            layout.total * 2 - quantised + fragments + staged);
+  const QuantisedSites sites = {config, kNvfp4, kAllLinears};
+  const int64_t weights = layout.total * 2 - quantised + fragments;
+  EXPECT_EQ(cuda::model_bytes(layout, sites, true), weights);
+  EXPECT_EQ(cuda::model_bytes(layout, sites, false), weights + staged);
 }
 
 TEST(ModelBytes, AreWhatAModelTakes) {
@@ -95,8 +97,11 @@ TEST(ModelBytes, AreWhatAModelTakes) {
         staged = std::max(staged, cuda::range_of(parameters.layout(), packed).elements * 2);
       }
       // Scales, four bytes a matrix, are not in the plan.
-      EXPECT_NEAR(static_cast<double>(model.weight_bytes() + staged),
-                  static_cast<double>(cuda::model_bytes(parameters.layout(), model.sites())), 256);
+      const auto planned = [&](bool resident) {
+        return static_cast<double>(cuda::model_bytes(parameters.layout(), model.sites(), resident));
+      };
+      EXPECT_NEAR(static_cast<double>(model.weight_bytes()), planned(true), 256);
+      EXPECT_NEAR(static_cast<double>(model.weight_bytes() + staged), planned(false), 256);
     }
   }
 }

@@ -29,6 +29,7 @@ struct QuantizeWeights {
   /// max_weight_bits(format): rounding could leave the format's range. The fragments of such a
   /// matrix are undefined.
   uint32_t* amax_bits = nullptr;
+  uint32_t* progress = nullptr;  // [2 * matrices + 1] scratch
 };
 
 /// The BF16 bits of the largest magnitude that a matrix may hold: a value may be rounded up by
@@ -47,12 +48,12 @@ constexpr uint32_t max_weight_bits(WeightFormat format) {
 }
 
 /// The BF16 bits of the largest magnitude of each of several arrays, NaN above infinity above
-/// numbers: amax_bits [matrices] of w + i * stride, `size` elements each, a multiple of 8. Launches
-/// two kernels.
+/// numbers: amax_bits [matrices] of w + i * stride, `size` elements each, a multiple of 8. Clears
+/// them, and launches a kernel.
 void weight_amax(const CudaContext& context, const Bf16* w, int matrices, int64_t stride,
                  int64_t size, uint32_t* amax_bits);
 
-/// Launches three kernels, weight_amax's first. Error on sizes out of range.
+/// Clears amax_bits and progress, and launches a kernel. Error on sizes out of range.
 void quantize_weights(const CudaContext& context, const QuantizeWeights& args);
 
 }  // namespace quads::kernels::cuda

@@ -73,7 +73,7 @@ TEST_P(DequantizeWeightsTest, ValuesAreNumericsInTheNaturalOrder) {
       DeviceArray<int32_t> device_positions(positions);
       DeviceArray<uint8_t> fragments(static_cast<size_t>(kMatrices * fragment_bytes(n, k, format)));
       DeviceArray<float> scales(kMatrices);
-      DeviceArray<uint32_t> amax(kMatrices);
+      DeviceArray<uint32_t> amax(kMatrices), progress(2 * kMatrices + 1);
       values.fill_bytes(0xFF);
       const int32_t* order = permuted ? device_positions.data() : nullptr;
       quantize_weights(context, {.format = format,
@@ -86,7 +86,8 @@ TEST_P(DequantizeWeightsTest, ValuesAreNumericsInTheNaturalOrder) {
                                  .paired = permuted,  // rows too
                                  .fragments = fragments.data(),
                                  .global_scales = scales.data(),
-                                 .amax_bits = amax.data()});
+                                 .amax_bits = amax.data(),
+                                 .progress = progress.data()});
       dequantize_weights(context, {.format = format,
                                    .matrices = kMatrices,
                                    .n = n,

@@ -64,9 +64,10 @@ Result quantise(const std::vector<std::vector<Bf16>>& all, int64_t n, int64_t k,
   DeviceArray<int32_t> positions(block_position);
   DeviceArray<uint8_t> fragments(all.size() * static_cast<size_t>(fragment_bytes(n, k, format)));
   DeviceArray<float> scales(all.size());
-  DeviceArray<uint32_t> amax(all.size());
+  DeviceArray<uint32_t> amax(all.size()), progress(2 * all.size() + 1);
   fragments.fill_bytes(0xEE);
   amax.fill_bytes(0xEE);
+  progress.fill_bytes(0xEE);
   const CudaContext context = make_context(nullptr);
   quantize_weights(context, {.format = format,
                              .matrices = static_cast<int>(all.size()),
@@ -78,7 +79,8 @@ Result quantise(const std::vector<std::vector<Bf16>>& all, int64_t n, int64_t k,
                              .paired = paired,
                              .fragments = fragments.data(),
                              .global_scales = scales.data(),
-                             .amax_bits = amax.data()});
+                             .amax_bits = amax.data(),
+                             .progress = progress.data()});
   finish("quantize_weights");
   return {fragments.download(), scales.download(), amax.download()};
 }
