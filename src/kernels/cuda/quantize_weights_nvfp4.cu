@@ -35,6 +35,23 @@ __device__ __forceinline__ uint32_t e2m1_bits(float x, float reciprocal) {
   return __float_as_uint(fminf(rounded, 0x1.8p-124F));
 }
 
+// x / 6 to the nearest: the rounded product, corrected by what it misses. x is 0 or far from
+// subnormal, or so small that its block's scale is 0 whatever it rounds to.
+__device__ __forceinline__ float divide_by_6(float x) {
+  constexpr float kSixth = 1.0F / 6.0F;
+  const float quotient = __fmul_rn(x, kSixth);
+  return __fmaf_rn(__fmaf_rn(-6.0F, quotient, x), kSixth, quotient);
+}
+
+// 1 / scale to the nearest, for a scale of four significand bits in [2^-125, 2^125]: one step of
+// Newton's squares the estimate's error, and no such reciprocal lies that near the middle of two
+// values.
+__device__ __forceinline__ float reciprocal_of_scale(float scale) {
+  float estimate;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(estimate) : "f"(scale));
+  return __fmaf_rn(estimate, __fmaf_rn(-scale, estimate, 1.0F), estimate);
+}
+
 // Two neighbours along K, BF16 x of which the first is the low half, as a masked pair
 // (fragment_codes.h); `sign` masks the sign's bit.
 template <bool fp16>
@@ -127,10 +144,10 @@ __device__ __forceinline__ void pack_tile(const QuantizeWeights& args, const int
 #pragma unroll
   for (int r = 0; r < kRows; ++r) {
     const uint32_t bits = r == 0 ? own << 16 : own & 0xFFFF0000U;
-    const float e4m3 = e4m3_scale(__uint_as_float(bits), inverse_g);
+    const float e4m3 = round_e4m3(divide_by_6(__uint_as_float(bits) * inverse_g));
     const bool zero = e4m3 == 0.0F;
     scales[r] = zero ? 0U : __float_as_uint(e4m3 * 0x1p118F) >> 20 & 0xFFU;
-    reciprocals[r] = zero ? 0.0F : __fdiv_rn(1.0F, e4m3 * g);
+    reciprocals[r] = zero ? 0.0F : reciprocal_of_scale(e4m3 * g);
   }
   const uint32_t both = scales[0] | scales[1] << 16;
   const uint32_t next = __shfl_down_sync(~0U, both, 1);
