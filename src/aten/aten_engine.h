@@ -6,6 +6,7 @@
 #include <memory>
 
 #include "model/blocks.h"
+#include "model/device_operands.h"
 #include "model/packed_model.h"
 
 namespace quads {
@@ -39,5 +40,9 @@ struct AtenEngine {
 /// Opens libquads_aten.so beside the program, or in ../lib from there. Error that names the path
 /// and the loader's reason if that fails.
 const AtenEngine& aten_engine();
+
+/// The same blocks on a GPU (aten_blocks.h, cuda_device.h), from libquads_aten_cuda.so, which loads
+/// torch's CUDA libraries; `operands` must outlive the result. Error likewise.
+std::unique_ptr<Blocks> make_aten_cuda_blocks(const DeviceOperands& operands);
 
 }  // namespace quads

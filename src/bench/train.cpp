@@ -66,7 +66,7 @@ std::vector<MetricsLine> run_steps(kernels::CpuRuntime& runtime, const std::stri
   rl.lr.lr = 0;  // the same work every step
   const ScratchDirectory directory;
   // Without stop tokens every response has its full length.
-  RlRun loop(runtime, *policy, *task, *reward, tokenizer, {}, rl, nullptr);
+  RlRun loop(runtime, *policy, *task, *reward, tokenizer, {}, rl, {});
   const UniqueFd nowhere(open("/dev/null", O_WRONLY | O_CLOEXEC));
   Progress progress({.label = recipe, .total = options.steps, .fd = nowhere.get()});
   const std::atomic<bool> stop{false};

@@ -152,9 +152,12 @@ void run(const CLI::App& command, const Options& o) {
           "another, so every advantage would be 0: give at least 2",
           o.advantage);
   const auto runtime = o.runtime.make();
-  const auto aten = [&](const Parameters& parameters, const kernels::CpuContext& context) {
-    return make_aten_blocks(parameters, rl.recipe.trainer, rl.scope, context);
-  };
+  const ForeignKernels aten = {
+      .on_cpu =
+          [&](const Parameters& parameters, const kernels::CpuContext& context) {
+            return make_aten_blocks(parameters, rl.recipe.trainer, rl.scope, context);
+          },
+      .on_gpu = make_aten_cuda_blocks};
   RlRun loop(*runtime, *model.parameters, *task, *reward, *model.tokenizer, model.stop_tokens, rl,
              aten);
   if (const std::string plan = loop.memory_plan(); !plan.empty()) {

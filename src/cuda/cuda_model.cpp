@@ -10,7 +10,6 @@
 #include "kernels/cuda/quantize_rows.h"
 #include "kernels/cuda/quantize_weights.h"
 #include "kernels/cuda/route.h"
-#include "model/rope.h"
 
 namespace quads::cuda {
 
@@ -68,13 +67,25 @@ ParameterRange range_of(const ParameterLayout& layout,
   return {first.offset, last.offset + last.padded_size() - first.offset};
 }
 
+void require_quantisable(const ParameterSource& source, int64_t parameter, uint32_t amax_bits,
+                         WeightFormat format) {
+  // Looking for a bad value reads the whole parameter: only where there is one.
+  constexpr uint32_t kFinite = max_weight_bits(WeightFormat::kBf16);
+  if (amax_bits > kFinite) fail("{} is not finite", source.find_bad(parameter, kFinite));
+  if (amax_bits > max_weight_bits(format)) {
+    fail("{} is too large to be quantised: amax {}",
+         source.find_bad(parameter, max_weight_bits(format)),
+         to_float(Bf16{static_cast<uint16_t>(amax_bits)}));
+  }
+}
+
 CudaModel::CudaModel(cudaStream_t stream, const ParameterSource& source, const Precision& precision,
                      const QuantizeScope& scope, int64_t max_positions, const StoredWeights* stored)
     : context_(kernels::cuda::make_context(stream)),
       source_(source),
       layout_(source.layout()),
       sites_{source.config(), precision, scope},
-      max_positions_(max_positions),
+      rope_(source.config(), max_positions, stream),
       stored_(stored),
       plain_offset_(layout_.parameters.size(), -1) {
   require_supported();
@@ -120,14 +131,6 @@ CudaModel::CudaModel(cudaStream_t stream, const ParameterSource& source, const P
   amax_bits_ = DeviceArray<uint32_t>(std::ssize(plain_parameters_) + matrices);
   amax_bits_.clear(stream);  // stays 0 for stored matrices
   progress_ = DeviceArray<uint32_t>(2 * kernels::cuda::kMaxExperts + 1);
-
-  kernels::RopeTable rope = make_rope_table(c.rope, c.head_dim);
-  const int64_t angles = max_positions * c.head_dim / 2;
-  const float *cos = rope.cos(max_positions), *sin = rope.sin(max_positions);
-  cos_ = DeviceArray<float>(angles);
-  sin_ = DeviceArray<float>(angles);
-  cos_.upload({cos, cos + angles}, stream);
-  sin_.upload({sin, sin + angles}, stream);
   check_cuda(cudaStreamSynchronize(stream), "making a model");
 }
 
@@ -372,24 +375,14 @@ void CudaModel::refresh(const RacMasks& masks) {
 }
 
 void CudaModel::require_finite(const std::vector<uint32_t>& amax_bits) const {
-  // Looking for a bad value reads the whole parameter: only where there is one.
-  const auto check = [&](int64_t parameter, uint32_t bits, WeightFormat format) {
-    constexpr uint32_t kFinite = max_weight_bits(WeightFormat::kBf16);
-    if (bits > kFinite) fail("{} is not finite", source_.find_bad(parameter, kFinite));
-    if (bits > max_weight_bits(format)) {
-      fail("{} is too large to be quantised: amax {}",
-           source_.find_bad(parameter, max_weight_bits(format)),
-           to_float(Bf16{static_cast<uint16_t>(bits)}));
-    }
-  };
   size_t next = 0;
   for (const int64_t index : plain_parameters_) {
-    check(index, amax_bits[next++], WeightFormat::kBf16);
+    require_quantisable(source_, index, amax_bits[next++], WeightFormat::kBf16);
   }
   for (const LayerPacking& layer : packings_) {
     for (const Packing& packing : layer.packings) {
       for (const int64_t index : packing.parameters) {
-        check(index, amax_bits[next++], packing.to->format);
+        require_quantisable(source_, index, amax_bits[next++], packing.to->format);
       }
     }
   }

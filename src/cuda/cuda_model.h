@@ -6,9 +6,9 @@
 #include <vector>
 
 #include "cuda/device_memory.h"
+#include "cuda/device_rope.h"
 #include "cuda/parameter_source.h"
 #include "kernels/cuda/weight_format.h"
-#include "kernels/rope.h"
 #include "model/sites.h"
 #include "model/stored_weights.h"
 
@@ -85,6 +85,11 @@ struct ParameterRange {
 ParameterRange range_of(const ParameterLayout& layout,
                         const std::vector<PackedParameter>& parameters);
 
+/// Error naming the value unless a matrix of this amax (quantize_weights.h) can be held in
+/// `format`.
+void require_quantisable(const ParameterSource& source, int64_t parameter, uint32_t amax_bits,
+                         WeightFormat format);
+
 class CudaModel {
  public:
   /// `source` must outlive the model. Allocates every buffer; addresses never change afterwards.
@@ -106,9 +111,9 @@ class CudaModel {
   const Bf16* embedding() const { return plain(layout_.embedding); }
   const Bf16* final_norm() const { return plain(layout_.final_norm); }
   const Bf16* head() const { return plain(layout_.head); }
-  const float* cos() const { return cos_.data(); }
-  const float* sin() const { return sin_.data(); }
-  int64_t max_positions() const { return max_positions_; }
+  const float* cos() const { return rope_.cos(); }
+  const float* sin() const { return rope_.sin(); }
+  int64_t max_positions() const { return rope_.max_positions(); }
 
   /// Bytes of all weights on the device, of the quantised matrices, and of those in BF16.
   int64_t weight_bytes() const;
@@ -153,7 +158,7 @@ class CudaModel {
   const ParameterSource& source_;
   const ParameterLayout& layout_;
   QuantisedSites sites_;
-  int64_t max_positions_;
+  DeviceRope rope_;
   const StoredWeights* stored_;
   std::vector<int64_t> plain_parameters_;  // that stay as they are
   std::vector<int64_t> plain_offset_;      // of every parameter in plain_; -1: not there
@@ -166,7 +171,6 @@ class CudaModel {
   std::vector<int64_t> residual_offset_;  // [layers * kSites]; -1: none
   DeviceArray<uint32_t> amax_bits_;       // of plain parameters, then of every packed one
   DeviceArray<uint32_t> progress_;        // quantize_weights' scratch
-  DeviceArray<float> cos_, sin_;
   int64_t quantised_bytes_ = 0;
   int64_t quantised_bytes_as_bf16_ = 0;
 };

@@ -26,6 +26,8 @@ WeightFormat weight_format(Format format) {
   return WeightFormat::kBf16;
 }
 
+}  // namespace
+
 kernels::ActivationFormat activation_format(Format format) {
   switch (format) {
     case Format::kBf16:
@@ -37,8 +39,6 @@ kernels::ActivationFormat activation_format(Format format) {
   }
   return kernels::ActivationFormat::kBf16;
 }
-
-}  // namespace
 
 PackedModel::PackedModel(const Parameters& parameters, const Options& options)
     : parameters_(parameters),

@@ -16,6 +16,9 @@
 
 namespace quads {
 
+/// How the kernels call it.
+kernels::ActivationFormat activation_format(Format format);
+
 class PackedModel {
  public:
   struct Options {

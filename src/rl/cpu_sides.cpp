@@ -42,7 +42,7 @@ class CpuTrainer : public TrainerSide {
 class CpuSides : public Sides {
  public:
   CpuSides(kernels::CpuRuntime& runtime, Parameters& policy, const SidesOptions& options,
-           const MakeBlocks* foreign)
+           const ForeignKernels* foreign)
       : context_(runtime.context()),
         trainer_model_(
             foreign ? nullptr
@@ -53,7 +53,7 @@ class CpuSides : public Sides {
         backend_(runtime, rollout_model_),
         weight_sync_(runtime, policy, rollout_model_) {
     if (foreign) {
-      foreign_ = (*foreign)(policy, context_);
+      foreign_ = foreign->on_cpu(policy, context_);
     } else {
       shared_blocks_ = std::make_unique<CpuBlocks>(context_, *trainer_model_);
     }
@@ -105,7 +105,7 @@ class CpuSides : public Sides {
 }  // namespace
 
 std::unique_ptr<Sides> make_cpu_sides(kernels::CpuRuntime& runtime, Parameters& policy,
-                                      const SidesOptions& options, const MakeBlocks* foreign) {
+                                      const SidesOptions& options, const ForeignKernels* foreign) {
   return std::make_unique<CpuSides>(runtime, policy, options, foreign);
 }
 

@@ -184,7 +184,7 @@ struct RlRun::Scored {
 
 RlRun::RlRun(kernels::CpuRuntime& runtime, Parameters& policy, const Task& task, Reward& reward,
              const Tokenizer& tokenizer, std::vector<int32_t> stop_tokens, const RlOptions& options,
-             const MakeBlocks& aten_blocks)
+             const ForeignKernels& aten)
     : policy_(policy),
       task_(task),
       reward_(reward),
@@ -206,9 +206,9 @@ RlRun::RlRun(kernels::CpuRuntime& runtime, Parameters& policy, const Task& task,
                      .max_running = options_.max_running,
                      .kv_memory = options_.kv_memory};
   sides.trainer.training.temperature = options_.sampling.temperature;
-  const bool aten = options_.trainer_kernels == TrainerKernels::kAten;
+  const bool foreign = options_.trainer_kernels == TrainerKernels::kAten;
   if (options_.device == Device::kCuda) sides.prefill_chunk = kDevicePrefillChunk;
-  sides_ = make_sides(options_.device, runtime, policy_, sides, aten ? &aten_blocks : nullptr);
+  sides_ = make_sides(options_.device, runtime, policy_, sides, foreign ? &aten : nullptr);
   RolloutBackend& backend = sides_->backend();
   residual_sums_ = std::make_unique<ResidualSums>(backend.sites(), backend.workers());
   engine_ =

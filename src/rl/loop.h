@@ -88,11 +88,11 @@ struct RlOptions {
 class RlRun {
  public:
   /// `policy` is trained in place, `reward` scores its responses to `task`'s problems. Error on
-  /// options that do not go together. `aten_blocks` makes the trainer's blocks for trainer_kernels
-  /// == kAten (the layer above links ATen, this one does not).
+  /// options that do not go together. `aten` makes the trainer's blocks for trainer_kernels ==
+  /// kAten (the layer above links ATen, this one does not).
   RlRun(kernels::CpuRuntime& runtime, Parameters& policy, const Task& task, Reward& reward,
         const Tokenizer& tokenizer, std::vector<int32_t> stop_tokens, const RlOptions& options,
-        const MakeBlocks& aten_blocks);
+        const ForeignKernels& aten);
   ~RlRun();
 
   /// Steps from the present one to num_rollout, into `directory`: metrics.jsonl, TensorBoard

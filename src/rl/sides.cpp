@@ -1,15 +1,16 @@
 #include "rl/sides.h"
 
-#include "base/error.h"
+#ifdef QUADS_HAVE_CUDA
+#include "rl/cuda_sides.h"
+#endif
 
 namespace quads {
 
 std::unique_ptr<Sides> make_sides(Device device, kernels::CpuRuntime& runtime, Parameters& policy,
-                                  const SidesOptions& options, const MakeBlocks* foreign) {
+                                  const SidesOptions& options, const ForeignKernels* foreign) {
   if (device == Device::kCpu) return make_cpu_sides(runtime, policy, options, foreign);
-  require(!foreign, "--trainer-kernels aten: not with --device cuda");
 #ifdef QUADS_HAVE_CUDA
-  return make_cuda_sides(policy, options);
+  return make_cuda_sides(cuda::HostParameters(policy), &policy, options, foreign);
 #else
   fail_without_cuda();
 #endif
@@ -20,7 +21,7 @@ std::unique_ptr<TrainerSide> make_trainer_side(Device device, kernels::CpuRuntim
                                                const TrainerSideOptions& options) {
   if (device == Device::kCpu) return make_cpu_trainer_side(runtime, policy, options);
 #ifdef QUADS_HAVE_CUDA
-  return make_cuda_trainer_side(policy, options);
+  return make_cuda_trainer_side(cuda::HostParameters(policy), &policy, options);
 #else
   fail_without_cuda();
 #endif

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "eval/device.h"
+#include "model/device_operands.h"
 #include "model/parameters.h"
 #include "rollout/backend.h"
 #include "trainer/trainer.h"
@@ -55,31 +56,33 @@ struct SidesOptions {
   int64_t kv_memory = 0;  // bytes
 };
 
-/// Blocks of a trainer that are made by a layer above, with what refreshes them after an update.
+/// Blocks of a trainer on the CPU that are made by a layer above, with what refreshes them after an
+/// update.
 struct ForeignBlocks {
   std::function<void()> refresh;  // may own what the blocks refer to: destroyed after them
   std::unique_ptr<Blocks> blocks;
 };
-using MakeBlocks = std::function<ForeignBlocks(const Parameters&, const kernels::CpuContext&)>;
+/// What makes them, on the CPU and on a GPU, whose operands outlive the blocks.
+struct ForeignKernels {
+  std::function<ForeignBlocks(const Parameters&, const kernels::CpuContext&)> on_cpu;
+  std::function<std::unique_ptr<Blocks>(const DeviceOperands&)> on_gpu;
+};
 
-/// `policy` and `runtime` must outlive the sides. On the CPU `policy` is trained in place, by the
-/// rollout's kernels or by `foreign` blocks if those are given; on a GPU, by the rollout's kernels,
-/// and `policy` holds what was trained after fetch_parameters. Error where the program was built
-/// without CUDA, there is no device, its memory does not suffice, or foreign blocks are given.
+/// `policy` and `runtime` must outlive the sides. It is trained by the rollout's kernels, or by
+/// `foreign` ones if those are given; on the CPU in place, on a GPU `policy` holds what was trained
+/// after fetch_parameters. Error where the program was built without CUDA, there is no device, or
+/// its memory does not suffice.
 std::unique_ptr<Sides> make_sides(Device device, kernels::CpuRuntime& runtime, Parameters& policy,
-                                  const SidesOptions& options, const MakeBlocks* foreign);
+                                  const SidesOptions& options, const ForeignKernels* foreign);
 /// The same for a trainer alone, on the shared kernels.
 std::unique_ptr<TrainerSide> make_trainer_side(Device device, kernels::CpuRuntime& runtime,
                                                Parameters& policy,
                                                const TrainerSideOptions& options);
 
-// One device each; the two above choose.
+// The CPU's (rl/cuda_sides.h has a GPU's); the two above choose.
 std::unique_ptr<Sides> make_cpu_sides(kernels::CpuRuntime& runtime, Parameters& policy,
-                                      const SidesOptions& options, const MakeBlocks* foreign);
+                                      const SidesOptions& options, const ForeignKernels* foreign);
 std::unique_ptr<TrainerSide> make_cpu_trainer_side(kernels::CpuRuntime& runtime, Parameters& policy,
                                                    const TrainerSideOptions& options);
-std::unique_ptr<Sides> make_cuda_sides(Parameters& policy, const SidesOptions& options);
-std::unique_ptr<TrainerSide> make_cuda_trainer_side(Parameters& policy,
-                                                    const TrainerSideOptions& options);
 
 }  // namespace quads

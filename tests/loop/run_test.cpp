@@ -220,7 +220,7 @@ class Overflowing : public CpuBlocks {
 class OverflowTest : public LoopTest {
  protected:
   OverflowTest() {
-    blocks_ = [this](const Parameters& parameters, const kernels::CpuContext& context) {
+    kernels_.on_cpu = [this](const Parameters& parameters, const kernels::CpuContext& context) {
       model_ = std::make_unique<PackedModel>(
           parameters, PackedModel::Options{.precision = {}, .scope = {}, .with_transposes = true});
       return ForeignBlocks{[this, context] { model_->refresh(context, {}); },

@@ -96,7 +96,7 @@ class LoopTest : public ::testing::Test {
   int64_t run(const RlOptions& options) {
     kernels::CpuRuntime runtime(kernels::best_isa(), 2);
     RlRun loop(runtime, parameters_, task_, reward_, tokenizer_, {*tokenizer_.eos_id()}, options,
-               blocks_);
+               kernels_);
     if (resume_) loop.resume(directory_);
     Progress progress({.total = options.num_rollout, .log_every_s = 1e9, .fd = silence_});
     loop.run(directory_, stop_, progress);
@@ -110,7 +110,7 @@ class LoopTest : public ::testing::Test {
   std::filesystem::path directory_;
   std::atomic<bool> stop_{false};
   bool resume_ = false;
-  MakeBlocks blocks_;  // for trainer_kernels == kAten
+  ForeignKernels kernels_;  // for trainer_kernels == kAten
 
  private:
   int silence_ = -1;
