@@ -39,8 +39,20 @@ ModelConfig bench_shape(const std::string& name) {
     c.num_experts = 128;
     c.initializer_range = 0.02;
     c.rope.theta = 1e6;
+  } else if (name == "olmoe") {  // OLMoE-1B-7B
+    c.architecture = Architecture::kOlmoe;
+    c.num_experts_per_tok = 8;
+    c.vocab_size = 50304;
+    c.hidden_size = 2048;
+    c.intermediate_size = c.moe_intermediate_size = 1024;
+    c.num_hidden_layers = 16;
+    c.num_attention_heads = c.num_key_value_heads = 16;
+    c.head_dim = 128;
+    c.num_experts = 64;
+    c.rms_norm_eps = 1e-5;
+    c.initializer_range = 0.02;
   } else {
-    fail("unknown model shape '{}': use demo, 1b or 30b", name);
+    fail("unknown model shape '{}': use demo, 1b, olmoe or 30b", name);
   }
   c.max_position_embeddings = name == "30b" ? 40960 : 4096;
   validate(c, "model shape " + name);

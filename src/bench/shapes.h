@@ -11,7 +11,7 @@ namespace quads::bench {
 
 /// "demo": what `quads pretrain` makes by default (4 layers of 128, 8 experts of 64, top-2).
 /// "1b": a mixture of experts of a billion parameters (12 layers of 2048, 16 experts of 768,
-/// top-2). "30b": Qwen3-30B-A3B. Error on another name, with the list.
+/// top-2). "olmoe": OLMoE-1B-7B. "30b": Qwen3-30B-A3B. Error on another name, with the list.
 ModelConfig bench_shape(const std::string& name);
 
 /// What a model multiplies with, and where.

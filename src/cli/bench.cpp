@@ -2,6 +2,7 @@
 #include "bench/code.h"
 #include "bench/device_rollout.h"
 #include "bench/device_sync.h"
+#include "bench/device_train.h"
 #include "bench/gemm.h"
 #include "bench/rollout.h"
 #include "bench/sync.h"
@@ -67,7 +68,8 @@ void add_rollout_bench(CLI::App* bench) {
   CLI::App* command = bench->add_subcommand("rollout", "tokens a second by precision");
   const auto o = std::make_shared<Options>();
   o->common.add(command);
-  command->add_option("--model-shape", o->rollout.shape, "demo, 1b, or 30b")->capture_default_str();
+  command->add_option("--model-shape", o->rollout.shape, "demo, 1b, olmoe or 30b")
+      ->capture_default_str();
   add_device(command, o->device);
   command->add_option("--prompt-len", o->rollout.prompt_len, "tokens of a prompt")
       ->capture_default_str()
@@ -104,23 +106,71 @@ void add_train_bench(CLI::App* bench) {
   struct Options {
     Common common;
     bench::TrainBench train;
+    bench::DeviceTrainBench on_device;
+    std::string device = "cpu";
+    std::vector<std::string> recipes;
+    std::optional<int64_t> steps, prompts, samples, response_len;
   };
   CLI::App* command = bench->add_subcommand("train", "seconds of a step by part");
   const auto o = std::make_shared<Options>();
   o->train.recipes = {"bf16", "nvfp4", "quads", "quads-aligned"};
+  o->on_device.recipes = {"quads:aten", "quads-aligned"};
   o->common.add(command);
-  command->add_option("--recipes", o->train.recipes, "recipes")
+  command->add_option("--device", o->device, "cpu: the demo's shape; cuda: a GPU, and a shape")
       ->capture_default_str()
+      ->check(CLI::IsMember({"cpu", "cuda"}));
+  command
+      ->add_option("--recipes", o->recipes,
+                   "recipes, on a GPU with ':aten' behind them for ATen's kernels; default " +
+                       fmt::format("{}, there {}", fmt::join(o->train.recipes, ","),
+                                   fmt::join(o->on_device.recipes, ",")))
       ->delimiter(',');
-  command->add_option("--steps", o->train.steps, "steps of each; the first is not counted")
-      ->capture_default_str()
+  const auto count = [&](const char* name, auto& value, const char* help, int64_t of_cpu,
+                         int64_t of_gpu) {
+    return command
+        ->add_option(name, value, fmt::format("{}; default {}, on a GPU {}", help, of_cpu, of_gpu))
+        ->check(positive());
+  };
+  count("--steps", o->steps, "steps of each; the first is not counted", o->train.steps,
+        o->on_device.steps)
       ->check(CLI::Range(2, 1000));
-  command->add_option("--response-len", o->train.response_len, "tokens of a response")
-      ->capture_default_str()
-      ->check(positive());
-  command->callback([o] {
+  count("--prompts", o->prompts, "prompts a step", o->train.prompts, o->on_device.prompts);
+  count("--samples", o->samples, "responses a prompt", o->train.samples, o->on_device.samples);
+  count("--response-len", o->response_len, "tokens of a response", o->train.response_len,
+        o->on_device.response_len);
+  std::vector<CLI::Option*> of_gpu = {
+      command->add_option("--model-shape", o->on_device.shape, "demo, 1b, olmoe or 30b")
+          ->capture_default_str(),
+      command->add_option("--layers", o->on_device.layers, "of the shape; 0: all")
+          ->capture_default_str()
+          ->check(CLI::NonNegativeNumber),
+      command->add_option("--prompt-len", o->on_device.prompt_len, "tokens of a prompt")
+          ->capture_default_str()
+          ->check(positive()),
+      command
+          ->add_option("--max-tokens-per-batch", o->on_device.max_tokens,
+                       "rows of a micro-batch; 0: as train")
+          ->capture_default_str()
+          ->check(CLI::NonNegativeNumber)};
+  command->callback([o, of_gpu] {
+    const bool on_gpu = parse_device(o->device) == Device::kCuda;
+    for (const CLI::Option* option : of_gpu) {
+      if (!on_gpu && option->count() > 0) {
+        throw CLI::ValidationError(option->get_name(), "it is for --device cuda");
+      }
+    }
+    const auto take = [&](auto& options) {
+      if (!o->recipes.empty()) options.recipes = o->recipes;
+      options.steps = o->steps.value_or(options.steps);
+      options.prompts = o->prompts.value_or(options.prompts);
+      options.samples = o->samples.value_or(options.samples);
+      options.response_len = o->response_len.value_or(options.response_len);
+    };
+    take(o->train);
+    take(o->on_device);
     const auto runtime = o->common.make_runtime();
-    o->common.write(bench::bench_train(*runtime, o->train));
+    o->common.write(on_gpu ? bench::bench_device_train(o->on_device)
+                           : bench::bench_train(*runtime, o->train));
   });
 }
 

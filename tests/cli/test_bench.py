@@ -1,6 +1,7 @@
 """quads bench: the figures are there and fit together; their size is the machine's business."""
 
 import json
+import shutil
 
 import pytest
 
@@ -33,6 +34,26 @@ def test_train_parts_add_up_to_the_step(quads):
     for row in found:
         assert row["rollout_s"] + row["train_s"] + row["sync_s"] <= row["step_s"] * 1.001
     assert found[0]["x_bf16"] == 1
+
+
+@pytest.mark.skipif(
+    shutil.which("nvidia-smi") is None, reason="NOT TESTED: steps on a GPU: there is none"
+)
+def test_steps_on_a_gpu_have_a_gap_of_zero_where_it_must_be(quads):
+    found = rows(
+        quads, "train", "--device", "cuda", "--model-shape", "demo", "--recipes",
+        "quads:aten,quads-aligned", "--steps", 2, "--response-len", 16,
+    )  # fmt: skip
+    for row in found:
+        parts = ("rollout_s", "forward_backward_s", "optimizer_s", "quantise_s")
+        assert sum(row[part] for part in parts) == pytest.approx(row["step_s"])
+        assert 0 < row["mfu"] < 1
+    assert found[0]["gap_max"] > 0 and found[1]["gap_max"] == 0
+    assert found[1]["x_first"] == pytest.approx(found[1]["step_s"] / found[0]["step_s"])
+
+
+def test_options_of_steps_on_a_gpu_are_refused_elsewhere(quads):
+    assert "it is for --device cuda" in quads("bench", "train", "--layers", 2, status=2).stderr
 
 
 def test_sync_is_beside_memcpy(quads):

@@ -19,6 +19,7 @@ def test_a_missing_gpu_is_one_line_and_leaves_nothing(quads, base, tmp_path):
         ("pretrain", *TASK, "--num-steps", 1, "--lr-warmup-steps", 0, "--out", out),
         ("bench", "rollout", "--model-shape", "30b"),
         ("bench", "sync", "--model-shape", "30b"),
+        ("bench", "train"),
     ):
         result = quads(*command, "--device", "cuda", status=1)
         assert result.stderr.strip().splitlines()[-1].startswith("quads: --device cuda: "), command

@@ -547,14 +547,21 @@ def test_the_tests_know_every_recipe(train, tmp_path):
     assert sorted(known) == sorted(REPLAYING + OTHERS)
 
 
+@ON_DEVICES
 @pytest.mark.parametrize("recipe", ["bf16", "fp8", "quads", "qat-w4a4"])
-def test_another_engine_in_the_trainer_has_a_gap(train, tmp_path, recipe):
-    run = train(tmp_path / "run", recipe, "--trainer-kernels", "aten")
+def test_another_engine_in_the_trainer_has_a_gap(train, on, tmp_path, device, recipe):
+    options = ["--trainer-kernels", "aten", *on(device)]
+    run = train(tmp_path / "run", recipe, *options)
     assert all(row["gap/max"] > 0 for row in rows(run))
+    again = train(tmp_path / "again", recipe, *options)
+    assert figures(again) == figures(run)
 
 
-def test_masks_cannot_be_replayed_by_another_engine(train, tmp_path):
-    error = train(tmp_path / "run", "quads-aligned", "--trainer-kernels", "aten", status=1)
+@ON_DEVICES
+def test_masks_cannot_be_replayed_by_another_engine(train, on, tmp_path, device):
+    error = train(
+        tmp_path / "run", "quads-aligned", "--trainer-kernels", "aten", *on(device), status=1
+    )
     assert "--trainer-kernels shared" in one_line(error)
 
 
