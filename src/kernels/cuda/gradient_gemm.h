@@ -1,8 +1,9 @@
 // The two products of a linear layer's backward: dx = dy W and dW += dy^T x, for one weight or for
 // the weights of experts, whose rows lie one after the other.
 //
-// Operands are BF16, sums FP32 in the tensor core's order over k16 steps, added up in parts of 256
-// of what is summed, in rising order. Nothing depends on timing: a second run gives the same bits.
+// Operands are BF16, sums FP32 in the tensor core's order over k16 steps, added up in parts of what
+// is summed, in rising order: of 256 by mma.sync, of 1024 by wgmma. Which of the two is a function
+// of the sizes and the chip. Nothing depends on timing: a second run gives the same bits.
 #pragma once
 
 #include <cstdint>
@@ -11,6 +12,12 @@
 #include "numerics/bf16.h"
 
 namespace quads::kernels::cuda {
+
+enum class GradientKernel : uint8_t {
+  kChosen,  // wgmma where there is work for a whole chip that has it
+  kMma,
+  kWgmma,  // Hopper only; matrices of experts lie one behind the other
+};
 
 /// Which rows belong to which matrix.
 struct ExpertRows {
@@ -30,9 +37,10 @@ struct InputGradient {
   int64_t n = 0;       // a multiple of 8
   int64_t k = 0;       // a multiple of 8
   float* dx = nullptr;
+  GradientKernel kernel = GradientKernel::kChosen;
 };
 
-/// Launches one kernel. Error on sizes out of range.
+/// Launches one kernel. Error on sizes out of range, and on a kernel that cannot run.
 void input_gradient(const CudaContext& context, const InputGradient& args);
 
 /// Device pointers, 16-byte aligned. dw [m, n] += dy [rows, m]^T x [rows, n], matrix e at
@@ -46,6 +54,7 @@ struct WeightGradient {
   int64_t n = 0;  // a multiple of 8
   float* dw = nullptr;
   int64_t stride = 0;
+  GradientKernel kernel = GradientKernel::kChosen;
 };
 
 /// Launches one kernel. Error on sizes out of range.

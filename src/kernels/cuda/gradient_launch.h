@@ -24,6 +24,9 @@ struct GradientArgs {
 };
 void launch_input_gradient(const CudaContext& context, const GradientArgs& args);
 void launch_weight_gradient(const CudaContext& context, const GradientArgs& args);
+// The same by wgmma; of an input's gradient b_stride is n k.
+void launch_input_gradient_wgmma(const CudaContext& context, const GradientArgs& args);
+void launch_weight_gradient_wgmma(const CudaContext& context, const GradientArgs& args);
 
 void launch_attention_backward(const CudaContext& context, const AttentionBackward& args);
 

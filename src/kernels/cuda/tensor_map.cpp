@@ -24,10 +24,12 @@ Encode find_encode() {
 
 }  // namespace
 
-CUtensorMap tensor_map(const Bf16* data, int64_t rows, int64_t columns, int box_rows) {
+CUtensorMap tensor_map(const Bf16* data, int64_t rows, int64_t columns, int box_rows,
+                       int64_t pitch) {
   static const Encode encode = find_encode();
   const cuuint64_t sizes[] = {static_cast<cuuint64_t>(columns), static_cast<cuuint64_t>(rows)};
-  const cuuint64_t strides[] = {sizes[0] * sizeof(Bf16)};
+  const cuuint64_t strides[] = {static_cast<cuuint64_t>(pitch == 0 ? columns : pitch) *
+                                sizeof(Bf16)};
   const cuuint32_t box[] = {kBoxColumns, static_cast<cuuint32_t>(box_rows)};
   const cuuint32_t steps[] = {1, 1};
   CUtensorMap map;

@@ -1,6 +1,7 @@
 // The warpgroup's matrix product of Hopper (sm_90a) over boxes of a tensor map in shared memory
 // (rows of 128 bytes, swizzled): d[64, N] = a[64, 16] b[N, 16]^T, added to d or not, with both
-// operands there, and d[64, N] += a[64, 16] b[16, N] with a in registers.
+// operands there, the same with operands that lie with k as rows, and d[64, N] += a[64, 16]
+// b[16, N] with a in registers.
 #pragma once
 
 #include "kernels/cuda/wgmma.cuh"
@@ -26,6 +27,10 @@ __device__ __forceinline__ uint64_t column_descriptor(uint32_t address, int pane
 template <int N>
 __device__ __forceinline__ void wgmma_shared(float* d, uint64_t a, uint64_t b, bool add);
 
+/// With b as [16 k][N] (column_descriptor), and a as a box of rows or as [16 k][64] too.
+template <int N, bool a_by_k>
+__device__ __forceinline__ void wgmma_by_k(float* d, uint64_t a, uint64_t b, bool add);
+
 /// d[64, N] += a[64, 16] b[16, N] with a in registers.
 template <int N>
 __device__ __forceinline__ void wgmma_columns(float* d, const uint32_t* a, uint64_t b);
@@ -45,6 +50,19 @@ QUADS_WGMMA_SHARED(128, 64, 65, 66)
 QUADS_WGMMA_SHARED(160, 80, 81, 82)
 QUADS_WGMMA_SHARED(192, 96, 97, 98)
 #undef QUADS_WGMMA_SHARED
+#define QUADS_WGMMA_BY_K(N, A_BY_K, A, B, ADD)                                                  \
+  template <>                                                                                   \
+  __device__ __forceinline__ void wgmma_by_k<N, A_BY_K>(float* d, uint64_t a, uint64_t b, bool add) { \
+    asm volatile("{ .reg .pred add; setp.ne.u32 add, %" #ADD ", 0; wgmma.mma_async.sync.aligned.m64n" #N \
+                 "k16.f32.bf16.bf16 {" QUADS_REGISTERS_##N "}, %" #A ", %" #B ", add, 1, 1, " #A_BY_K ", 1; }" \
+                 : QUADS_ACCUMULATORS_##N                                                       \
+                 : "l"(a), "l"(b), "r"(static_cast<uint32_t>(add)));                            \
+  }
+QUADS_WGMMA_BY_K(128, 0, 64, 65, 66)
+QUADS_WGMMA_BY_K(128, 1, 64, 65, 66)
+QUADS_WGMMA_BY_K(192, 0, 96, 97, 98)
+QUADS_WGMMA_BY_K(192, 1, 96, 97, 98)
+#undef QUADS_WGMMA_BY_K
 #define QUADS_WGMMA_COLUMNS(N, A0, A1, A2, A3, B)                                                \
   template <>                                                                                   \
   __device__ __forceinline__ void wgmma_columns<N>(float* d, const uint32_t* a, uint64_t b) {   \

@@ -16,4 +16,7 @@ void run_dense_bench(const char* only);
 /// Every tile at products of one matrix, of several shapes.
 void run_linears_bench();
 
+/// The backward's products, by mma.sync and by wgmma.
+void run_gradients_bench();
+
 }  // namespace quads::kernels::cuda
