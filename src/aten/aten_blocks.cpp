@@ -125,11 +125,12 @@ AtenBlocks::~AtenBlocks() = default;
 void AtenBlocks::refresh() { device_->refresh(); }
 
 float* AtenBlocks::activations(int64_t elements) {
-  const auto scope = device_->enter();
   at::Tensor& all = activations_->tensor;
   if (!all.defined() || all.numel() < elements) {
-    all.reset();
-    all = device_->empty(elements);
+    device_->run([&] {
+      all.reset();
+      all = device_->empty(elements);
+    });
   }
   return all.mutable_data_ptr<float>();
 }
@@ -145,12 +146,13 @@ void AtenBlocks::embed(const RowBatch& batch, float* x) {
     require(token >= 0 && token < vocab, "token {} is outside the vocabulary of {}", token, vocab);
   }
   check_batch(batch);
-  const auto scope = device_->enter();
-  const at::NoGradGuard no_grad;
-  device_->take(batch);
-  const at::Tensor table = device_->weights().of(device_->layout().embedding);
-  device_->wrap(x, {batch.rows, hidden()})
-      .copy_(table.index_select(0, device_->upload(batch.tokens, batch.rows)));
+  device_->run([&] {
+    const at::NoGradGuard no_grad;
+    device_->take(batch);
+    const at::Tensor table = device_->weights().of(device_->layout().embedding);
+    device_->wrap(x, {batch.rows, hidden()})
+        .copy_(table.index_select(0, device_->upload(batch.tokens, batch.rows)));
+  });
 }
 
 void AtenBlocks::attention_forward(int64_t layer, const RowBatch& batch, const float* x, float* y) {
@@ -185,12 +187,13 @@ void AtenBlocks::head_forward(const Targets& targets, const float* x, int64_t ro
 }
 
 void AtenBlocks::embed_backward(const RowBatch& batch, const float* dx, float* grads) {
-  const auto scope = device_->enter();
-  const at::NoGradGuard no_grad;
   const Parameter& table = device_->layout().at(device_->layout().embedding);
-  device_->add_rows(device_->wrap(grads + table.offset, {table.rows, table.cols}),
-                    device_->upload(batch.tokens, batch.rows),
-                    device_->wrap(dx, {batch.rows, hidden()}));
+  device_->run([&] {
+    const at::NoGradGuard no_grad;
+    device_->add_rows(device_->wrap(grads + table.offset, {table.rows, table.cols}),
+                      device_->upload(batch.tokens, batch.rows),
+                      device_->wrap(dx, {batch.rows, hidden()}));
+  });
 }
 
 void AtenBlocks::attention_backward(int64_t layer, const RowBatch& batch, const float* x,
@@ -212,11 +215,10 @@ void AtenBlocks::ffn_backward(int64_t layer, const RowBatch& batch, const float*
 
 void AtenBlocks::head_backward(const Targets& targets, const float* x, int64_t rows,
                                const float* dlogp, float* grads, float* dx) {
-  {
-    const auto scope = device_->enter();
+  device_->run([&] {
     const at::NoGradGuard no_grad;
     device_->wrap(dx, {rows, hidden()}).zero_();
-  }
+  });
   const std::vector<TargetRange> ranges = cut(targets, *device_);
   std::vector<WeightLeaves> leaves(ranges.size(), WeightLeaves(*device_));
   const auto compute = [&](int64_t i) {

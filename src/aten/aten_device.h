@@ -46,12 +46,15 @@ class AtenDevice {
   /// Takes over the model's present values.
   virtual void refresh() = 0;
 
-  /// While the result lives, this thread's work goes where the device wants it.
-  virtual std::shared_ptr<void> enter() const = 0;
-  /// compute(i) for i in [0, count), perhaps at once, each in a thread that has entered; then
-  /// finish(i) in rising order.
+  /// compute(i) for i in [0, count), perhaps at once; finish(i) in rising order, after compute(i).
+  /// All that is computed with tensors is within this, which queues it where the device wants it
+  /// and words its errors.
   virtual void run(int64_t count, const std::function<void(int64_t)>& compute,
                    const std::function<void(int64_t)>& finish) const = 0;
+  void run(const std::function<void()>& compute) const {
+    run(
+        1, [&](int64_t) { compute(); }, [](int64_t) {});
+  }
   /// Checks and takes a batch: what follows, until the next, is of the same.
   virtual void take(const RowBatch& batch) = 0;
   /// Sequences are cut to parts of at least so many rows, and targets to at most as many as have

@@ -106,7 +106,6 @@ class AtenCpu : public AtenDevice {
   const WeightSource& weights() const override { return weights_; }
   void refresh() override { weights_.refresh(context_); }
 
-  std::shared_ptr<void> enter() const override { return nullptr; }
   void run(int64_t count, const std::function<void(int64_t)>& compute,
            const std::function<void(int64_t)>& finish) const override {
     context_.parallel_for(count, [&](int64_t i, int) { compute(i); });

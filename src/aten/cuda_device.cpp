@@ -57,9 +57,6 @@ class AtenCuda : public AtenDevice {
   const WeightSource& weights() const override { return weights_; }
   void refresh() override {}  // weights are views
 
-  std::shared_ptr<void> enter() const override {
-    return std::make_shared<c10::cuda::CUDAStreamGuard>(stream_);
-  }
   void run(int64_t count, const std::function<void(int64_t)>& compute,
            const std::function<void(int64_t)>& finish) const override;
   void take(const RowBatch& batch) override;

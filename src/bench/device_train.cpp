@@ -179,6 +179,12 @@ class Run {
   RacMasks masks_;
 };
 
+double used_gigabytes() {
+  size_t free = 0, total = 0;
+  cuda::check_cuda(cudaMemGetInfo(&free, &total), "asking for free memory");
+  return static_cast<double>(total - free) / 1e9;
+}
+
 double median(const std::vector<Step>& steps, const std::function<double(const Step&)>& part) {
   std::vector<double> values;
   for (const Step& s : steps) values.push_back(part(s));
@@ -232,6 +238,7 @@ Result bench_device_train(const DeviceTrainBench& options) {
                      {"train_tokens_per_s", rows / (passes + optimizer)},
                      {"mfu", rows * flops_of_row(config, length) / passes / kPeakFlops},
                      {"gap_max", of([](const Step& s) { return s.gap; })},
+                     {"memory_gb", used_gigabytes()},
                      {"x_first", total / first}}});
   }
   return result;
