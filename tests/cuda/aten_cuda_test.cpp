@@ -55,6 +55,12 @@ ModelConfig wide_config() {
   return c;
 }
 
+ModelConfig whole_norm_config() {
+  ModelConfig c = olmoe_config();
+  c.head_dim = 48;
+  return c;
+}
+
 ModelConfig tied_config() {
   ModelConfig c = moe_config();
   c.tie_word_embeddings = true;
@@ -281,7 +287,7 @@ INSTANTIATE_TEST_SUITE_P(
                       Case{"w16a4", moe_config(), "w16a4"}, Case{"dense", dense_config()},
                       Case{"tied", tied_config(), "w4a16"}, Case{"shared", qwen2_moe_config()},
                       Case{"shared_nvfp4", qwen2_moe_config(), "nvfp4"},
-                      Case{"whole_norm", olmoe_config(), "w4a16"},
+                      Case{"whole_norm", whole_norm_config(), "w4a16"},
                       Case{"mixtral", mixtral_config(), "nvfp4"},
                       Case{"wide", wide_config(), "w4a16"}),
     [](const auto& info) { return info.param.name; });

@@ -19,9 +19,10 @@ __device__ __forceinline__ uint64_t box_descriptor(uint32_t address) {
 }
 
 /// Of b as [16 k][N] with N in panels of 64, `panel_bytes` apart: rows of 128 bytes, swizzled, 1024
-/// bytes from 8 k to the next.
+/// bytes from 8 k to the next. In a cluster an address has the block's rank from bit 24 on, which
+/// would change the field of the panels' distance (a box_descriptor's is ignored).
 __device__ __forceinline__ uint64_t column_descriptor(uint32_t address, int panel_bytes) {
-  return (uint64_t{0x40000040} << 32) | (panel_bytes >> 4 << 16) | (address >> 4);
+  return (uint64_t{0x40000040} << 32) | (panel_bytes >> 4 << 16) | ((address & 0x3FFFF) >> 4);
 }
 
 template <int N>
