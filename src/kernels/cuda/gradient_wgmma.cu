@@ -36,57 +36,54 @@ struct WgmmaGradient {
 /// A tile of a pair of blocks.
 struct PairTile {
   int expert;
-  int row, end_row;  // of c: this block's
+  int row, end_row;  // of c: this block's, and the expert's last
   int column;
-  int first, end;  // of what is summed: rows of a and b, or columns of a
-  int b_row;       // where b begins
-  __device__ int stages() const { return (end - first + kStep - 1) / kStep; }
+  int first;  // row of a at which the sums begin; 0: columns of it are summed
+  int sums;   // how many rows or columns
+  int b_row;  // where b begins
+  __device__ __forceinline__ int stages() const { return (sums + kStep - 1) / kStep; }
 };
 
 /// Tiles in the order in which they are taken: expert by expert, and there in bands of rows, so
 /// that what runs at a time shares rows of a and columns of b. Asked for with rising indices.
-template <bool weight>
+template <bool weight, int columns>
 class Tiles {
  public:
-  __device__ Tiles(const GradientArgs& args, int columns, int rank)
-      : args_(args), columns_(columns), rank_(rank), n_tiles_((args.n + columns - 1) / columns) {
-    load();
-  }
-  __device__ bool find(int index, PairTile* tile) {
-    while (index - before_ >= pairs_ * n_tiles_) {
-      before_ += pairs_ * n_tiles_;
+  __device__ __forceinline__ explicit Tiles(const GradientArgs& args) : args_(args) { load(); }
+  __device__ __forceinline__ bool find(int index, int rank, PairTile* tile) {
+    const int n_tiles = (args_.n + columns - 1) / columns;
+    while (index - before_ >= pairs_ * n_tiles) {
+      before_ += pairs_ * n_tiles;
       if (++expert_ == args_.experts) return false;
       load();
     }
     constexpr int kBand = 8;  // pairs
     const int local = index - before_;
-    const int band = local / (kBand * n_tiles_);
+    const int band = local / (kBand * n_tiles);
     const int height = min(kBand, pairs_ - band * kBand);
-    const int in_band = local - band * kBand * n_tiles_;
-    const int row = ((band * kBand + in_band % height) * kPair + rank_) * kRows;
+    const int in_band = local - band * kBand * n_tiles;
+    const int row = ((band * kBand + in_band % height) * kPair + rank) * kRows;
     tile->expert = expert_;
-    tile->column = in_band / height * columns_;
+    tile->column = in_band / height * columns;
     tile->row = weight ? row : begin_ + row;
-    tile->end_row = min(weight ? args_.m : end_, tile->row + kRows);
+    tile->end_row = weight ? args_.m : begin_ + rows_;
     tile->first = weight ? begin_ : 0;
-    tile->end = weight ? end_ : args_.k;
+    tile->sums = weight ? rows_ : args_.k;
     tile->b_row = weight ? begin_ : expert_ * args_.k;
     return true;
   }
 
  private:
-  __device__ void load() {
+  __device__ __forceinline__ void load() {
     const bool all = args_.offsets == nullptr;
     begin_ = all ? 0 : args_.offsets[expert_];
-    end_ = all ? (weight ? args_.k : args_.m) : args_.offsets[expert_ + 1];
-    const int rows = weight ? (begin_ < end_ ? args_.m : 0) : end_ - begin_;
-    pairs_ = (rows + kPair * kRows - 1) / (kPair * kRows);
+    rows_ = (all ? (weight ? args_.k : args_.m) : args_.offsets[expert_ + 1]) - begin_;
+    pairs_ = ((weight ? (rows_ > 0 ? args_.m : 0) : rows_) + kPair * kRows - 1) / (kPair * kRows);
   }
 
   const GradientArgs& args_;
-  int columns_, rank_, n_tiles_;
   int expert_ = 0, before_ = 0;
-  int begin_, end_, pairs_;  // of the expert
+  int begin_, rows_, pairs_;  // of the expert
 };
 
 /// By the copying thread: a stage's boxes of a and this block's half of b.
@@ -110,56 +107,58 @@ __device__ __forceinline__ void copy_stage(const CUtensorMap* a, const CUtensorM
   }
 }
 
+/// Where a warp's 16 rows of a tile go, and how many rows and columns from there on there are.
+struct Place {
+  float* c;
+  int rows, columns;
+};
+
+__device__ __forceinline__ Place place_of(const GradientArgs& args, const PairTile& tile,
+                                          int warp) {
+  const int row = tile.row + warp * 16;
+  return {args.c + tile.expert * args.c_stride + static_cast<int64_t>(row) * args.n + tile.column,
+          tile.end_row - row, args.n - tile.column};
+}
+
 /// By a warp: asks the L2 cache for what is added to.
 template <int columns>
-__device__ __forceinline__ void prefetch_sums(const GradientArgs& args, const PairTile& tile,
-                                              int row) {
-  const float* c = args.c + tile.expert * args.c_stride;
+__device__ __forceinline__ void prefetch_sums(const Place& to, int n) {
   for (int i = static_cast<int>(threadIdx.x) & 31; i < 16 * columns / 32; i += 32) {
-    const int column = tile.column + i / 16 * 32;
-    if (row + i % 16 >= tile.end_row || column >= args.n) continue;
-    asm volatile("prefetch.global.L2 [%0];" ::"l"(c + int64_t{row + i % 16} * args.n + column));
+    const int column = i / 16 * 32;
+    if (i % 16 >= to.rows || column >= to.columns) continue;
+    asm volatile("prefetch.global.L2 [%0];" ::"l"(to.c + i % 16 * n + column));
   }
 }
 
-/// By a warp: 16 rows from `row` on, those before `end`, of 32 columns from `column` on; sums: of
-/// four steps of 8 columns.
+/// By a warp: its rows of 32 columns from `column` on; sums: of four steps of 8 columns.
 template <bool add>
-__device__ __forceinline__ void store_block(float* c, int n, int end, int row, int column,
-                                            const float* sums, float* buffer) {
+__device__ __forceinline__ void store_block(const Place& to, int n, int column, const float* sums,
+                                            float* buffer) {
   const int lane = threadIdx.x & 31;
-  float* to = buffer + (lane >> 2) * kStoreStride + (lane & 3) * 2;
+  float* from = buffer + (lane >> 2) * kStoreStride + (lane & 3) * 2;
   __syncwarp();
 #pragma unroll
   for (int j = 0; j < 4; ++j) {
-    *reinterpret_cast<float2*>(to + j * 8) = make_float2(sums[j * 4], sums[j * 4 + 1]);
-    *reinterpret_cast<float2*>(to + j * 8 + 8 * kStoreStride) =
+    *reinterpret_cast<float2*>(from + j * 8) = make_float2(sums[j * 4], sums[j * 4 + 1]);
+    *reinterpret_cast<float2*>(from + j * 8 + 8 * kStoreStride) =
         make_float2(sums[j * 4 + 2], sums[j * 4 + 3]);
   }
   __syncwarp();
-  if (column + (lane & 7) * 4 >= n) return;
+  column += (lane & 7) * 4;
+  if (column >= to.columns) return;
 #pragma unroll
-  for (int i = 0; i < 4; i += 2) {  // two rows at a time: registers are short
-    float4 before[2];
-    float4* at[2];
-#pragma unroll
-    for (int j = 0; j < 2; ++j) {
-      const int r = row + (i + j) * 4 + (lane >> 3);
-      at[j] = reinterpret_cast<float4*>(c + static_cast<int64_t>(r) * n + column + (lane & 7) * 4);
-      if (add && r < end) before[j] = *at[j];
-    }
-#pragma unroll
-    for (int j = 0; j < 2; ++j) {
-      const int r = (i + j) * 4 + (lane >> 3);
-      if (row + r >= end) continue;
-      float4 y = *reinterpret_cast<float4*>(buffer + r * kStoreStride + (lane & 7) * 4);
-      if constexpr (add) {
-        y.x = before[j].x + y.x;
-        y.y = before[j].y + y.y;
-        y.z = before[j].z + y.z;
-        y.w = before[j].w + y.w;
-      }
-      *at[j] = y;
+  for (int i = 0; i < 4; ++i) {
+    const int r = i * 4 + (lane >> 3);
+    if (r >= to.rows) return;
+    const float4 y = *reinterpret_cast<float4*>(buffer + r * kStoreStride + (lane & 7) * 4);
+    float* at = to.c + r * n + column;
+    if constexpr (add) {
+      // Nothing else adds to it, so that the order is none; the cache adds, and nobody waits.
+      asm volatile("red.relaxed.gpu.global.add.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(at), "f"(y.x),
+                   "f"(y.y), "f"(y.z), "f"(y.w)
+                   : "memory");
+    } else {
+      *reinterpret_cast<float4*>(at) = y;
     }
   }
 }
@@ -193,14 +192,14 @@ __global__ void __cluster_dims__(kPair, 1, 1) __launch_bounds__(kThreads, 1)
   let_next_kernel_start();
   const int rank = static_cast<int>(cluster_rank());
   const int pairs = gridDim.x / kPair;
-  Tiles<weight> tiles(args, columns, rank);
+  Tiles<weight, columns> tiles(args);
   PairTile tile;
 
   if (warp >= kWarpgroups * 4) {
     asm volatile("setmaxnreg.dec.sync.aligned.u32 40;");
     if (warp == kWarpgroups * 4 && lane == 0) {
       RingPlace<C::kStages> place;
-      for (int index = blockIdx.x / kPair; tiles.find(index, &tile); index += pairs) {
+      for (int index = blockIdx.x / kPair; tiles.find(index, rank, &tile); index += pairs) {
         const int stages = tile.stages();
         for (int stage = 0; stage < stages; ++stage, place.advance()) {
           const uint32_t full = barriers + place.slot * 8;
@@ -220,14 +219,12 @@ __global__ void __cluster_dims__(kPair, 1, 1) __launch_bounds__(kThreads, 1)
                                                                         warp / 4, {},       0};
     float total[columns / 2];
     float sums[columns / 2];
-    // Of the tile whose total is still to be stored: there is none yet.
-    float* c = nullptr;
-    int row = 0, end_row = 0, column = 0;
-    for (int index = blockIdx.x / kPair; tiles.find(index, &tile); index += pairs) {
+    Place to{nullptr, 0, 0};  // of the tile whose total is still to be stored: there is none yet
+    for (int index = blockIdx.x / kPair; tiles.find(index, rank, &tile); index += pairs) {
       const int stages = tile.stages();
       const auto start = [&](int stage, bool first) {
         if constexpr (weight) {
-          const int valid = tile.end - tile.first - stage * kStep;
+          const int valid = tile.sums - stage * kStep;
           if (valid < kStep) multiplier.clear_behind(valid);
         }
         multiplier.start(sums, first);
@@ -243,25 +240,20 @@ __global__ void __cluster_dims__(kPair, 1, 1) __launch_bounds__(kThreads, 1)
               start(stage, stage == first);
               ++stage;
             }
-            store_block<weight>(c, args.n, end_row, row, column + i * kStoreColumns, total + i * 16,
-                                buffer);
+            store_block<weight>(to, args.n, i * kStoreColumns, total + i * 16, buffer);
           }
-          if constexpr (weight) prefetch_sums<columns>(args, tile, tile.row + warp * 16);
+          to = place_of(args, tile, warp);
+          if constexpr (weight) prefetch_sums<columns>(to, args.n);
         }
         for (; stage < end; ++stage) start(stage, stage == first);
         multiplier.finish();
 #pragma unroll
         for (int i = 0; i < columns / 2; ++i) total[i] = first == 0 ? sums[i] : total[i] + sums[i];
       }
-      c = args.c + tile.expert * args.c_stride;
-      row = tile.row + warp * 16;
-      end_row = tile.end_row;
-      column = tile.column;
     }
 #pragma unroll
     for (int i = 0; i < columns / kStoreColumns; ++i) {
-      store_block<weight>(c, args.n, end_row, row, column + i * kStoreColumns, total + i * 16,
-                          buffer);
+      store_block<weight>(to, args.n, i * kStoreColumns, total + i * 16, buffer);
     }
   }
   __syncwarp();
