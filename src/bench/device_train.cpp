@@ -67,11 +67,19 @@ class Run {
  public:
   Run(const ModelConfig& config, const std::string& name, const DeviceTrainBench& options)
       : options_(options) {
-    const size_t colon = name.find(':');
-    const bool aten = colon != std::string::npos;
-    require(!aten || name.substr(colon) == ":aten", "recipe '{}': only ':aten' may follow a name",
-            name);
-    recipe_ = make_recipe(name.substr(0, colon), {});
+    RecipeOverrides overrides;
+    bool aten = false;
+    size_t colon = name.find(':');
+    const std::string recipe = name.substr(0, colon);
+    while (colon != std::string::npos) {
+      const size_t next = name.find(':', colon + 1);
+      const std::string option = name.substr(colon + 1, next - colon - 1);
+      require(option == "aten" || option == "floor",
+              "recipe '{}': behind its name may be ':aten' and ':floor', not ':{}'", name, option);
+      (option == "aten" ? aten : overrides.rac_scale_floor) = true;
+      colon = next;
+    }
+    recipe_ = make_recipe(recipe, overrides);
     replays_ = recipe_.replays() && !aten;
     const int64_t sequences = options.prompts * options.samples;
     const int64_t context = options.prompt_len + options.response_len;

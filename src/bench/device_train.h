@@ -12,7 +12,8 @@ namespace quads::bench {
 struct DeviceTrainBench {
   std::string shape = "olmoe";
   int64_t layers = 0;                // 0: the shape's
-  std::vector<std::string> recipes;  // with ":aten" behind the name: on ATen's kernels
+  std::vector<std::string> recipes;  // behind the name ":aten": on ATen's kernels, ":floor":
+                                     // --rac-scale-floor
   int64_t steps = 3;                 // the first is not counted
   int64_t prompts = 32;
   int64_t samples = 8;  // a prompt

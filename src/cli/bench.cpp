@@ -121,7 +121,8 @@ void add_train_bench(CLI::App* bench) {
       ->check(CLI::IsMember({"cpu", "cuda"}));
   command
       ->add_option("--recipes", o->recipes,
-                   "recipes, on a GPU with ':aten' behind them for ATen's kernels; default " +
+                   "recipes, on a GPU with ':aten' behind them for ATen's kernels, ':floor' for "
+                   "--rac-scale-floor; default " +
                        fmt::format("{}, there {}", fmt::join(o->train.recipes, ","),
                                    fmt::join(o->on_device.recipes, ",")))
       ->delimiter(',');

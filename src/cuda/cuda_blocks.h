@@ -24,6 +24,9 @@ class CudaBlocks : public Blocks {
   CudaBlocks(cudaStream_t stream, const CudaModel& model, int64_t max_logits = kDefaultLogits);
   ~CudaBlocks() override;
 
+  /// Told of every launch from now on; null: no longer.
+  void observe(kernels::cuda::LaunchObserver* observer) { context_.observer = observer; }
+
   float* activations(int64_t elements) override;
   int64_t num_layers() const override { return model_.config().num_hidden_layers; }
   int64_t hidden() const override { return model_.config().hidden_size; }

@@ -1,11 +1,14 @@
-// How long the trainer's steps take on a GPU: the demo's model, and layers of Qwen3-30B-A3B.
-// Not a test: prints milliseconds, best and median of a few steps.
+// How long the trainer's steps take on a GPU: the demo's model, and layers of OLMoE-1B-7B and
+// Qwen3-30B-A3B. Not a test: prints milliseconds, best and median of a few steps, and where the
+// time of a forward and backward goes.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
 
 #include "base/random.h"
+#include "bench/kernel_times.h"
+#include "bench/shapes.h"
 #include "cuda/cuda_blocks.h"
 #include "cuda/cuda_optimizer.h"
 #include "trainer/trainer.h"
@@ -13,38 +16,9 @@
 namespace quads {
 namespace {
 
-ModelConfig demo_config() {
-  ModelConfig c;
-  c.architecture = Architecture::kQwen3Moe;
-  c.vocab_size = 32;
-  c.hidden_size = 128;
-  c.intermediate_size = 256;
-  c.num_hidden_layers = 4;
-  c.num_attention_heads = 4;
-  c.num_key_value_heads = 2;
-  c.head_dim = 32;
-  c.max_position_embeddings = 256;
-  c.moe_intermediate_size = 64;
-  c.num_experts = 8;
-  c.num_experts_per_tok = 2;
-  c.norm_topk_prob = true;
-  c.initializer_range = 0.02;
-  return c;
-}
-
-ModelConfig large_config(int64_t layers) {
-  ModelConfig c = demo_config();
-  c.vocab_size = 151936;
-  c.hidden_size = 2048;
-  c.intermediate_size = 6144;
+ModelConfig layers_of(const char* shape, int64_t layers) {
+  ModelConfig c = bench::bench_shape(shape);
   c.num_hidden_layers = layers;
-  c.num_attention_heads = 32;
-  c.num_key_value_heads = 4;
-  c.head_dim = 128;
-  c.max_position_embeddings = 4096;
-  c.moe_intermediate_size = 768;
-  c.num_experts = 128;
-  c.num_experts_per_tok = 8;
   return c;
 }
 
@@ -54,16 +28,18 @@ double milliseconds(Clock::time_point since) {
 }
 
 void measure(const char* name, const ModelConfig& config, int64_t sequences, int64_t length,
-             int64_t max_tokens, const char* precision) {
+             int64_t max_tokens, const char* precision, double ratio = 0, bool by_kernel = false) {
   const cuda::Stream stream;
   const cuda::RandomParameters random(config);
   cuda::DeviceParameters parameters(random, stream.get());
-  cuda::CudaModel model(stream.get(), parameters, parse_precision(precision, {}), {}, length + 1);
-  model.refresh({});
+  const Precision parsed = parse_precision(precision, {.ratio = ratio});
+  cuda::CudaModel model(stream.get(), parameters, parsed, {}, length + 1);
+  const RacMasks masks = full_masks(model.sites());
+  model.refresh(masks);
   cuda::CudaBlocks blocks(stream.get(), model);
   Trainer trainer(blocks,
                   std::make_unique<cuda::CudaOptimizer>(stream.get(), parameters, AdamwOptions{}),
-                  SequenceBatch(config), [&] { model.refresh({}); }, {.max_tokens = max_tokens});
+                  SequenceBatch(config), [&] { model.refresh(masks); }, {.max_tokens = max_tokens});
   std::vector<std::vector<int32_t>> tokens;
   std::vector<TrainSequence> batch;
   for (int64_t s = 0; s < sequences; ++s) {
@@ -96,6 +72,18 @@ void measure(const char* name, const ModelConfig& config, int64_t sequences, int
       "%.1f/%.1f ms\n",
       name, precision, static_cast<long>(sequences * (length - 1)), forward[0], forward[2],
       backward[0], backward[2], update[0], update[2]);
+  if (by_kernel) {
+    bench::KernelTimes times;
+    blocks.observe(&times);
+    trainer.accumulate(
+        batch, [](const MicroBatch&, std::span<float> dlogp) { std::ranges::fill(dlogp, 1e-3F); });
+    stream.wait("a step");
+    for (const bench::KernelTimes::Entry& entry : times.last_step()) {
+      std::printf("  %-28s %5ld calls %9.0f us\n", entry.kernel.c_str(),
+                  static_cast<long>(entry.calls), entry.microseconds);
+    }
+    blocks.observe(nullptr);
+  }
   std::fflush(stdout);
 }
 
@@ -105,11 +93,13 @@ void measure(const char* name, const ModelConfig& config, int64_t sequences, int
 int main() {
   using namespace quads;
   try {
-    measure("demo", demo_config(), 512, 40, 1 << 20, "bf16");
-    measure("demo", demo_config(), 512, 40, 1 << 20, "nvfp4");
-    measure("demo", demo_config(), 512, 40, 2048, "nvfp4");
-    measure("1 layer", large_config(1), 8, 1025, 1 << 20, "nvfp4");
-    measure("2 layers", large_config(2), 8, 1025, 1 << 20, "nvfp4");
+    measure("demo", layers_of("demo", 4), 512, 40, 1 << 20, "bf16");
+    measure("demo", layers_of("demo", 4), 512, 40, 1 << 20, "nvfp4");
+    measure("demo", layers_of("demo", 4), 512, 40, 2048, "nvfp4");
+    for (const char* shape : {"olmoe", "30b"}) {
+      measure(shape, layers_of(shape, 2), 26, 513, 1 << 20, "w4a16", 0, true);
+      measure(shape, layers_of(shape, 2), 26, 513, 1 << 20, "nvfp4-rac", 1, true);
+    }
   } catch (const std::exception& error) {
     std::fprintf(stderr, "%s\n", error.what());
     return 1;
