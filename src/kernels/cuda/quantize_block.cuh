@@ -36,9 +36,22 @@ __device__ __forceinline__ float round_e2m1(float x, float reciprocal) {
   return fminf(__fadd_rn(__fadd_rn(y, magic), -magic), 6.0F);
 }
 
+/// The code of x: exponent and mantissa of its magnitude are the top bits of an FP32's, from .5 up.
+__device__ __forceinline__ uint32_t e2m1_code(float x, float reciprocal) {
+  const uint32_t top = __float_as_uint(round_e2m1(x, reciprocal)) >> 22;  // 252: .5, 254: 1
+  const uint32_t magnitude = top < 252 ? 0U : top == 252 ? 1U : top - 252;
+  return magnitude | __float_as_uint(x) >> 31 << 3;
+}
+
 /// E4M3 scale of a block, as a value; `g` is a power of two, so the product is exact.
 __device__ __forceinline__ float e4m3_scale(float block_amax, float inverse_g) {
   return round_e4m3(__fdiv_rn(block_amax * inverse_g, 6.0F));
+}
+
+/// The code of an E4M3 value >= 0.
+__device__ __forceinline__ uint32_t e4m3_code(float value) {
+  if (value < 0x1p-6F) return __float2uint_rn(value * 512.0F);
+  return (__float_as_uint(value) >> 20) - (120U << 3);
 }
 
 /// The least scale of the residual's block for the scale s1 of the first pass; 0 where s1 is.
