@@ -23,6 +23,18 @@ grouped_experts(x, gate_up, down, topk_ids, topk_weights, precision, *, gate_up_
     [experts, hidden, width], topk_ids int64 and topk_weights FP32 [tokens, top_k]. precision: "bf16", "fp8", "w8a16",
     "nvfp4", "w4a16" or "w16a4"; the masks (bool [hidden], [width]) say what is compensated.
 
+Products on chips with FP4 units. Operands are laid out as torch's _scaled_mm and _scaled_grouped_mm take them
+(packed codes, swizzled and padded block scales); compensated blocks are repeated behind K, with a global scale a row
+of x. On the CPU the product is emulated from the same buffers. It has not run on such a chip. None of the three has
+gradients; with a mask the first two cannot be traced.
+
+native_fp4_weight(codes, block_scales, *, channel_mask=None) -> (codes, block_scales)
+    A weight as quantize_nvfp4 gives it, codes [groups, n, k / 2], block_scales [groups, n, k / 16], n a multiple of 16.
+native_fp4_rows(x, offsets, *, channel_mask=None) -> (codes, block_scales, row_scales)
+    x [rows, k] BF16 sorted by group, offsets int32 [groups] where each group ends; row_scales FP32 [rows].
+native_fp4_product(codes, block_scales, row_scales, weight_codes, weight_block_scales, weight_global_scales, offsets) -> y
+    The rows of each group times its weight, [rows, n] BF16; weight_global_scales FP32 [groups].
+
 The build puts this package and its library together into <build>/python.
 """
 

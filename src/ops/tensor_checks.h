@@ -12,14 +12,16 @@ namespace quads::ops {
 /// "bfloat16 [2, 64]", for messages.
 std::string describe(const at::Tensor& tensor);
 
-/// Dense, on the CPU, contiguous and of `dtype`; `where` is "linear_nvfp4: x".
-void require_tensor(const at::Tensor& tensor, at::ScalarType dtype, std::string_view where);
+/// Dense, on `device`, contiguous and of `dtype`; `where` is "linear_nvfp4: x".
+void require_tensor(const at::Tensor& tensor, at::ScalarType dtype, std::string_view where,
+                    const at::Device& device = at::kCPU);
 /// The same, of shape [.., k] with at least `min_dim` dimensions, k a positive multiple of
 /// `multiple`.
 void require_rows(const at::Tensor& tensor, at::ScalarType dtype, int64_t min_dim, int64_t multiple,
-                  std::string_view where);
+                  std::string_view where, const at::Device& device = at::kCPU);
 /// A mask [k] of booleans.
-void require_mask(const at::Tensor& mask, int64_t k, std::string_view where);
+void require_mask(const at::Tensor& mask, int64_t k, std::string_view where,
+                  const at::Device& device = at::kCPU);
 
 /// Rows of a tensor [.., k].
 inline int64_t num_rows(const at::Tensor& tensor) {
