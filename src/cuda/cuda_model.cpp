@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "cuda/memory_plan.h"
+#include "kernels/block_order.h"
 #include "kernels/cuda/fragment_weights.h"
 #include "kernels/cuda/grouped_gemm.h"
 #include "kernels/cuda/kv_pages.h"

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "base/error.h"
+#include "kernels/block_order.h"
 #include "model/rope.h"
 #include "numerics/nvfp4.h"
 

@@ -29,12 +29,4 @@ struct QuantisedSites {
   }
 };
 
-/// The order in which blocks of 16 channels lie along K under a mask: those with a selected channel
-/// first, each group in rising order, so that the second pass is over whole leading tiles.
-struct BlockOrder {
-  std::vector<int32_t> position;  // [k / 16] of each block
-  int64_t compensated = 0;        // blocks with a selected channel
-};
-BlockOrder compensated_first(const std::vector<uint8_t>& mask);
-
 }  // namespace quads

@@ -2,6 +2,7 @@
 
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
+#include <ATen/ops/zeros.h>
 
 #include <algorithm>
 #include <mutex>
@@ -75,13 +76,12 @@ at::Tensor fake_quantize_weight(const at::Tensor& x, kernels::WeightFormat forma
 at::Tensor rac_mask(const at::Tensor& x, double ratio, std::string_view granularity) {
   constexpr std::string_view kName = "rac_mask: x";
   require_rows(x, at::kBFloat16, 1, 16, kName);
-  require(granularity == "channel" || granularity == "block",
-          "rac_mask: granularity is '{}'; it must be channel or block", granularity);
   const int64_t k = x.size(-1);
   kernels::QuantizeSpec spec;
   spec.format = ActivationFormat::kNvfp4;
   spec.k = k;
-  std::vector<int64_t> sums(static_cast<size_t>(k), 0);
+  const at::Tensor sums = at::zeros({k}, at::kLong);
+  auto* sum = sums.mutable_data_ptr<int64_t>();
   std::mutex mutex;  // integer sums: the order of the blocks does not matter
   const Bf16* in = bf16_data(x);
   parallel_rows(num_rows(x), kRowBlock,
@@ -93,11 +93,18 @@ at::Tensor rac_mask(const at::Tensor& x, double ratio, std::string_view granular
                                                    nullptr, 0, part.data(), nullptr);
                   require(bad < 0, "{}: row {} holds a NaN or an infinity", kName, begin + bad);
                   const std::lock_guard lock(mutex);
-                  std::ranges::transform(sums, part, sums.begin(), std::plus<>());
+                  std::transform(part.begin(), part.end(), sum, sum, std::plus<>());
                 });
-  const std::vector<uint8_t> mask = select_mask(
-      sums, ratio, granularity == "channel" ? RacGranularity::kChannel : RacGranularity::kBlock);
-  at::Tensor out = at::empty({k}, at::kBool);
+  return mask_of_sums(sums, ratio, granularity);
+}
+
+at::Tensor mask_of_sums(const at::Tensor& sums, double ratio, std::string_view granularity) {
+  require(granularity == "channel" || granularity == "block",
+          "rac_mask: granularity is '{}'; it must be channel or block", granularity);
+  const std::vector<uint8_t> mask =
+      select_mask({sums.const_data_ptr<int64_t>(), static_cast<size_t>(sums.numel())}, ratio,
+                  granularity == "channel" ? RacGranularity::kChannel : RacGranularity::kBlock);
+  at::Tensor out = at::empty({sums.numel()}, at::kBool);
   std::ranges::copy(mask, static_cast<uint8_t*>(out.mutable_data_ptr()));
   return out;
 }

@@ -41,4 +41,7 @@ at::Tensor fake_quantize_weight(const at::Tensor& x, kernels::WeightFormat forma
 /// ceil(ratio * units) units with the largest sums. `granularity` is "channel" or "block".
 at::Tensor rac_mask(const at::Tensor& x, double ratio, std::string_view granularity);
 
+/// Of its residual sums int64 [k] on the CPU.
+at::Tensor mask_of_sums(const at::Tensor& sums, double ratio, std::string_view granularity);
+
 }  // namespace quads::ops

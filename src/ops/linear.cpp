@@ -14,16 +14,11 @@ namespace quads::ops {
 using kernels::ActivationFormat;
 using kernels::WeightFormat;
 
-namespace {
-
-constexpr int64_t kRowBlock = 64;
-constexpr int64_t kColumnBlock = 256;
-
-// The mask, undefined if none was given.
-at::Tensor check(const at::Tensor& x, const at::Tensor& weight,
-                 const std::optional<at::Tensor>& channel_mask, bool weight_only) {
-  require_rows(x, at::kBFloat16, 1, 32, "linear_nvfp4: x");
-  require_rows(weight, at::kBFloat16, 2, 32, "linear_nvfp4: weight");
+at::Tensor check_linear(const at::Tensor& x, const at::Tensor& weight,
+                        const std::optional<at::Tensor>& channel_mask, bool weight_only,
+                        const at::Device& device) {
+  require_rows(x, at::kBFloat16, 1, 32, "linear_nvfp4: x", device);
+  require_rows(weight, at::kBFloat16, 2, 32, "linear_nvfp4: weight", device);
   require(weight.dim() == 2 && weight.size(0) > 0 && weight.size(1) == x.size(-1),
           "linear_nvfp4: weight is {}; for x {} it must be [n, {}]", describe(weight), describe(x),
           x.size(-1));
@@ -31,9 +26,14 @@ at::Tensor check(const at::Tensor& x, const at::Tensor& weight,
   require(!weight_only,
           "linear_nvfp4: channel_mask compensates quantised activations; with "
           "weight_only there are none");
-  require_mask(*channel_mask, x.size(-1), "linear_nvfp4: channel_mask");
+  require_mask(*channel_mask, x.size(-1), "linear_nvfp4: channel_mask", device);
   return *channel_mask;
 }
+
+namespace {
+
+constexpr int64_t kRowBlock = 64;
+constexpr int64_t kColumnBlock = 256;
 
 ActivationFormat activation_format(bool weight_only) {
   return weight_only ? ActivationFormat::kBf16 : ActivationFormat::kNvfp4;
@@ -43,7 +43,7 @@ ActivationFormat activation_format(bool weight_only) {
 
 at::Tensor linear_nvfp4(const at::Tensor& x, const at::Tensor& weight,
                         const std::optional<at::Tensor>& channel_mask, bool weight_only) {
-  const at::Tensor mask = check(x, weight, channel_mask, weight_only);
+  const at::Tensor mask = check_linear(x, weight, channel_mask, weight_only, at::kCPU);
   const int64_t rows = num_rows(x), n = weight.size(0), k = weight.size(1);
   const PackedWeight packed(weight.unsqueeze(0), WeightFormat::kNvfp4, "linear_nvfp4: weight");
   const QuantizedRows input =
@@ -87,7 +87,15 @@ at::Tensor linear_nvfp4(const at::Tensor& x, const at::Tensor& weight,
 std::tuple<at::Tensor, at::Tensor> linear_nvfp4_backward(
     const at::Tensor& dy, const at::Tensor& x, const at::Tensor& weight,
     const std::optional<at::Tensor>& channel_mask, bool weight_only) {
-  const at::Tensor mask = check(x, weight, channel_mask, weight_only);
+  const at::Tensor mask = check_linear(x, weight, channel_mask, weight_only, at::kCPU);
+  return linear_gradients(
+      dy, x, fake_quantize_weight(weight, WeightFormat::kNvfp4, "linear_nvfp4: weight"),
+      quantize_rows(x, activation_format(weight_only), mask, 1.0F, "linear_nvfp4: x"));
+}
+
+std::tuple<at::Tensor, at::Tensor> linear_gradients(const at::Tensor& dy, const at::Tensor& x,
+                                                    const at::Tensor& weight,
+                                                    const QuantizedRows& input) {
   std::vector<int64_t> shape = x.sizes().vec();
   shape.back() = weight.size(0);
   require(dy.sizes() == shape && dy.scalar_type() == at::kBFloat16,
@@ -95,12 +103,10 @@ std::tuple<at::Tensor, at::Tensor> linear_nvfp4_backward(
           describe(dy), describe(x), describe(weight), fmt::join(shape, ", "));
   const int64_t k = weight.size(1);
   const at::Tensor dy_rows = dy.reshape({-1, weight.size(0)});
-  const at::Tensor wq = fake_quantize_weight(weight, WeightFormat::kNvfp4, "linear_nvfp4: weight");
-  const QuantizedRows input =
-      quantize_rows(x, activation_format(weight_only), mask, 1.0F, "linear_nvfp4: x");
   at::Tensor dweight = product_f32(dy_rows.t(), input.q1.view({-1, k}));
   if (input.q2.defined()) dweight.add_(product_f32(dy_rows.t(), input.q2.view({-1, k})));
-  return {product_f32(dy_rows, wq).to(at::kBFloat16).view(x.sizes()), dweight.to(at::kBFloat16)};
+  return {product_f32(dy_rows, weight).to(at::kBFloat16).view(x.sizes()),
+          dweight.to(at::kBFloat16)};
 }
 
 }  // namespace quads::ops

@@ -19,6 +19,7 @@ at::Tensor linear_bf16(const at::Tensor& x, const at::Tensor& w) {
 }
 
 at::Tensor product_f32(const at::Tensor& a, const at::Tensor& b) {
+  if (a.is_cuda()) return at::mm(a, b, at::kFloat);
   const at::ScalarType dtype = matmul_dtype(std::max(a.numel(), b.numel()));
   return at::mm(a.to(dtype), b.to(dtype)).to(at::kFloat);
 }

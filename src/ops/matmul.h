@@ -16,7 +16,8 @@ at::ScalarType matmul_dtype(int64_t elements);
 /// BF16 values).
 at::Tensor linear_bf16(const at::Tensor& x, const at::Tensor& w);
 
-/// a [m, k] b [k, n] of BF16 values as FP32 (rounded to BF16 where the product is made in BF16).
+/// a [m, k] b [k, n] of BF16 values as FP32 (on the CPU rounded to BF16 where the product is made
+/// in BF16).
 at::Tensor product_f32(const at::Tensor& a, const at::Tensor& b);
 
 }  // namespace quads::ops

@@ -22,6 +22,32 @@ std::vector<int64_t> with_last(at::IntArrayRef sizes, int64_t last) {
 
 }  // namespace
 
+float quantize_nvfp4_scale(float amax, std::optional<double> global_scale) {
+  const float g = global_scale ? static_cast<float>(*global_scale) : global_scale_pow2(amax);
+  require(std::isfinite(g) && g > 0, "quantize_nvfp4: global_scale is {}; it must be positive", g);
+  return g;
+}
+
+std::tuple<at::Tensor, at::Tensor> empty_nvfp4(const at::Tensor& x) {
+  const int64_t k = x.size(-1);
+  return {at::empty(with_last(x.sizes(), k / 2), x.options().dtype(at::kByte)),
+          at::empty(with_last(x.sizes(), k / kNvfp4Block), x.options().dtype(at::kFloat8_e4m3fn))};
+}
+
+void check_dequantize_nvfp4(const at::Tensor& codes, const at::Tensor& block_scales,
+                            const at::Tensor& global_scale, const at::Device& device) {
+  require_rows(codes, at::kByte, 1, kNvfp4Block / 2, "dequantize_nvfp4: codes", device);
+  require_tensor(block_scales, at::kFloat8_e4m3fn, "dequantize_nvfp4: block_scales", device);
+  require_tensor(global_scale, at::kFloat, "dequantize_nvfp4: global_scale", device);
+  const std::vector<int64_t> expected =
+      with_last(codes.sizes(), codes.size(-1) / (kNvfp4Block / 2));
+  require(block_scales.sizes() == expected,
+          "dequantize_nvfp4: block_scales are {}; for codes {} they must be [{}]",
+          describe(block_scales), describe(codes), fmt::join(expected, ", "));
+  require(global_scale.numel() == 1, "dequantize_nvfp4: global_scale is {}; it must be one value",
+          describe(global_scale));
+}
+
 std::tuple<at::Tensor, at::Tensor, at::Tensor> quantize_nvfp4(const at::Tensor& x,
                                                               std::optional<double> global_scale) {
   constexpr std::string_view kName = "quantize_nvfp4: x";
@@ -32,11 +58,8 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> quantize_nvfp4(const at::Tensor& 
   const std::span<const float> data(values.const_data_ptr<float>(),
                                     static_cast<size_t>(values.numel()));
   const float amax = checked_amax(data, rows, k, kName);
-  const float g = global_scale ? static_cast<float>(*global_scale) : global_scale_pow2(amax);
-  require(std::isfinite(g) && g > 0, "quantize_nvfp4: global_scale is {}; it must be positive", g);
-
-  const at::Tensor codes = at::empty(with_last(x.sizes(), k / 2), at::kByte);
-  const at::Tensor scales = at::empty(with_last(x.sizes(), k / kNvfp4Block), at::kFloat8_e4m3fn);
+  const float g = quantize_nvfp4_scale(amax, global_scale);
+  const auto [codes, scales] = empty_nvfp4(x);
   auto* codes_out = codes.mutable_data_ptr<uint8_t>();
   auto* scales_out = static_cast<uint8_t*>(scales.mutable_data_ptr());
   parallel_rows(rows, kRowBlock, [&](const kernels::CpuContext&, int64_t begin, int64_t count) {
@@ -54,16 +77,8 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> quantize_nvfp4(const at::Tensor& 
 
 at::Tensor dequantize_nvfp4(const at::Tensor& codes, const at::Tensor& block_scales,
                             const at::Tensor& global_scale) {
-  require_rows(codes, at::kByte, 1, kNvfp4Block / 2, "dequantize_nvfp4: codes");
-  require_tensor(block_scales, at::kFloat8_e4m3fn, "dequantize_nvfp4: block_scales");
-  require_tensor(global_scale, at::kFloat, "dequantize_nvfp4: global_scale");
+  check_dequantize_nvfp4(codes, block_scales, global_scale, at::kCPU);
   const int64_t rows = num_rows(codes), k = 2 * codes.size(-1);
-  require(block_scales.sizes() == with_last(codes.sizes(), k / kNvfp4Block),
-          "dequantize_nvfp4: block_scales are {}; for codes {} they must be [{}]",
-          describe(block_scales), describe(codes),
-          fmt::join(with_last(codes.sizes(), k / kNvfp4Block), ", "));
-  require(global_scale.numel() == 1, "dequantize_nvfp4: global_scale is {}; it must be one value",
-          describe(global_scale));
   const float g = *global_scale.const_data_ptr<float>();
   at::Tensor out = at::empty(with_last(codes.sizes(), k), at::kFloat);
   const auto* codes_in = codes.const_data_ptr<uint8_t>();

@@ -19,4 +19,14 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> quantize_nvfp4(const at::Tensor& 
 at::Tensor dequantize_nvfp4(const at::Tensor& codes, const at::Tensor& block_scales,
                             const at::Tensor& global_scale);
 
+// What these do whatever the device.
+
+/// The global scale of quantize_nvfp4: the given one, or the power of two of amax.
+float quantize_nvfp4_scale(float amax, std::optional<double> global_scale);
+/// Its codes and block scales, on x's device, not filled in.
+std::tuple<at::Tensor, at::Tensor> empty_nvfp4(const at::Tensor& x);
+/// Error unless dequantize_nvfp4's arguments fit, on `device`.
+void check_dequantize_nvfp4(const at::Tensor& codes, const at::Tensor& block_scales,
+                            const at::Tensor& global_scale, const at::Device& device);
+
 }  // namespace quads::ops

@@ -22,6 +22,8 @@ void check_cuda(int code, const char* what) {
   fail("CUDA: {}: {} ({})", what, cudaGetErrorString(error), cudaGetErrorName(error));
 }
 
+void use_device(int index) { check_cuda(cudaSetDevice(index), "choosing a device"); }
+
 CudaContext make_context(Stream stream) {
   int device = 0;
   check_cuda(cudaGetDevice(&device), "finding a device");

@@ -29,6 +29,9 @@ struct CudaContext {
   int capability = 0;    // 90 for sm_90
 };
 
+/// Makes a device the calling thread's current one.
+void use_device(int index);
+
 /// The current device's properties. Error without a device.
 CudaContext make_context(Stream stream);
 
