@@ -1,4 +1,5 @@
-"""torch.ops.quads against torchao, compressed-tensors and an emulation in plain PyTorch."""
+"""torch.ops.quads against torchao, compressed-tensors and an emulation in plain PyTorch, on the CPU and, where there
+is one, on a GPU (test_ops_cuda.py holds the two against each other)."""
 
 import importlib
 import sys
@@ -11,6 +12,7 @@ from compressed_tensors.quantization.utils import calculate_qparams
 from torchao.prototype.mx_formats.nvfp4_tensor import NVFP4Tensor
 
 BF16 = torch.bfloat16
+DEVICES = ["cpu", "cuda"] if torch.cuda.is_available() else ["cpu"]
 UNIT = 2.0**-8  # of rounding to BF16, twice over: an FP32 sum may lie on either side of a tie
 
 
@@ -22,6 +24,13 @@ def ops(build_dir):
     sys.path.insert(0, str(package))
     importlib.import_module("quads")
     return torch.ops.quads
+
+
+@pytest.fixture(params=DEVICES, autouse=True)
+def device(request):
+    """Where a test's tensors are."""
+    with torch.device(request.param):
+        yield request.param
 
 
 def test_the_packages_documentation_has_every_operators_signature(ops):
@@ -47,9 +56,11 @@ def test_the_packages_documentation_has_every_operators_signature(ops):
 def random(*shape, seed=0, spread=4):
     """BF16 values whose blocks of 16 differ in size by powers of two."""
     generator = torch.Generator().manual_seed(seed)
-    x = torch.randn(*shape, generator=generator)
-    sizes = torch.randint(-spread, 1, (*shape[:-1], shape[-1] // 16), generator=generator)
-    return (x * torch.exp2(sizes).repeat_interleave(16, -1)).to(BF16)
+    x = torch.randn(*shape, generator=generator, device="cpu")
+    sizes = torch.randint(
+        -spread, 1, (*shape[:-1], shape[-1] // 16), generator=generator, device="cpu")
+    x = (x * torch.exp2(sizes).repeat_interleave(16, -1)).to(BF16)
+    return x.to(torch.get_default_device())
 
 
 # The formats, from their definitions, in FP32.
@@ -202,8 +213,9 @@ CASES = ["w4a4", "w4a4+rac", "w4a16"]
 def linear_arguments(case, k):
     mask = None
     if case == "w4a4+rac":
-        mask = torch.rand(k, generator=torch.Generator().manual_seed(5)) < 0.4
+        mask = torch.rand(k, generator=torch.Generator().manual_seed(5), device="cpu") < 0.4
         mask[-40:] = False
+        mask = mask.to(torch.get_default_device())
     return mask, case == "w4a16"
 
 
@@ -298,14 +310,15 @@ def experts_reference(x, gate_up, down, ids, weights, precision, masks):
 
 def experts_arguments(tokens=37, hidden=128, width=128, experts=5, top_k=2):
     generator = torch.Generator().manual_seed(8)
-    ids = torch.rand(tokens, experts - 1, generator=generator).topk(top_k).indices  # one unused
-    weights = torch.rand(tokens, top_k, generator=generator)
+    # One of the experts is not used.
+    ids = torch.rand(tokens, experts - 1, generator=generator, device="cpu").topk(top_k).indices
+    weights = torch.rand(tokens, top_k, generator=generator, device="cpu")
     return (
         random(tokens, hidden, seed=1, spread=1),
         random(experts, 2 * width, hidden, seed=2, spread=1) * 0.1,
         random(experts, hidden, width, seed=3, spread=1) * 0.1,
-        ids,
-        weights,
+        ids.to(torch.get_default_device()),
+        weights.to(torch.get_default_device()),
     )
 
 
