@@ -1,7 +1,8 @@
 """The operators of Quads for PyTorch: `import quads`, then `torch.ops.quads.linear_nvfp4(...)` etc.
 
-Tensors are on the CPU and in BF16 unless said otherwise. All but the first two have straight-through gradients
-(rac_mask has none). A row of what linear_nvfp4 and grouped_experts give depends on that row of x alone.
+Tensors are in BF16 unless said otherwise, on the CPU or, where the build has CUDA, all on one GPU (docs/gpu.md has the
+limits there). All but the first two have straight-through gradients (rac_mask has none). A row of what linear_nvfp4
+and grouped_experts give depends on that row of x alone.
 
 quantize_nvfp4(x, global_scale=None) -> (codes, block_scales, global_scale)
     x [.., k] BF16 or FP32, k a multiple of 16. codes uint8 [.., k / 2], block_scales float8_e4m3fn [.., k / 16],
