@@ -68,8 +68,8 @@ at::Tensor fake_quantize_activation(const at::Tensor& x, ActivationFormat format
 at::Tensor fake_quantize_weight(const at::Tensor& x, kernels::WeightFormat format,
                                 std::string_view where) {
   require_rows(x, at::kBFloat16, 2, 32, where);
-  const at::Tensor matrices = x.view({-1, x.size(-2), x.size(-1)});
   if (x.numel() == 0) return at::empty_like(x);
+  const at::Tensor matrices = x.view({-1, x.size(-2), x.size(-1)});
   return PackedWeight(matrices, format, where).dequantized().view(x.sizes());
 }
 

@@ -467,6 +467,8 @@ def test_empty_batches_give_empty_results(ops):
     x, w = torch.empty(0, 64, dtype=BF16), random(8, 64)
     assert ops.linear_nvfp4(x, w).shape == (0, 8)
     assert ops.fake_quantize_nvfp4(x, "activation").shape == (0, 64)
+    assert ops.fake_quantize_nvfp4(x, "weight").shape == (0, 64)
+    assert ops.fake_quantize_fp8(x.unsqueeze(0), "weight").shape == (1, 0, 64)
     _, gate_up, down, ids, weights = experts_arguments()
     y = ops.grouped_experts(torch.empty(0, 128, dtype=BF16), gate_up, down, ids[:0], weights[:0],
                             "nvfp4")

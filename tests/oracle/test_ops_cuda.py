@@ -76,7 +76,7 @@ def test_quantisers_have_the_cpus_bits(ops, name):
 
 
 def test_weights_of_any_number_of_rows_and_matrices_have_the_cpus_bits(ops):
-    for shape in [(1, 32), (3, 48, 96), (2, 2, 130, 160), (5, 64, 128)]:
+    for shape in [(1, 32), (3, 48, 96), (2, 2, 130, 160), (5, 64, 128), (600, 16, 32)]:
         for kind in ("nvfp4", "fp8"):
             assert_same_bits(getattr(ops, f"fake_quantize_{kind}"), random(*shape, spread=7), "weight")
 

@@ -64,7 +64,8 @@ void emulate(const Product& p, std::span<float> sums) {
 }
 
 double emulation_bound(int64_t k) {
-  const double roundings = static_cast<double>(k / kBlock) * 0x1p-24;
+  const int64_t blocks = k / kBlock;
+  const double roundings = static_cast<double>(blocks) * 0x1p-24;
   return roundings / (1.0 - roundings);
 }
 

@@ -92,11 +92,9 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor> grouped_experts_backw
   ExpertsOperands operands;
   operands.gate_up = dequantized(gate_up, "grouped_experts: gate_up");
   operands.down = dequantized(down, "grouped_experts: down");
-  operands.input.q1 = quantized_values(device, x, activations, inputs.gate_up, bad_token);
+  operands.input = quantized_values(device, x, activations, inputs.gate_up, bad_token);
   operands.middle = [&](const at::Tensor& h) {
-    QuantizedRows rows;
-    rows.q1 = quantized_values(device, h, activations, inputs.down, bad_middle);
-    return rows;
+    return quantized_values(device, h, activations, inputs.down, bad_middle);
   };
   auto gradients = experts_gradients(dy, x, topk_weights, call, sorted, operands);
   bad_token.check("grouped_experts: x");

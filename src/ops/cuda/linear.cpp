@@ -45,9 +45,8 @@ std::tuple<at::Tensor, at::Tensor> linear_nvfp4_backward_cuda(
   const DeviceWeights packed = pack_weights(call, weight.unsqueeze(0), cuda::WeightFormat::kNvfp4,
                                             {}, false, "linear_nvfp4: weight");
   const BadRow bad_row(call);
-  const QuantizedRows input{
-      .q1 = quantized_values(call, x, activation_format(weight_only), compensation, bad_row),
-      .q2 = {}};
+  const QuantizedRows input =
+      quantized_values(call, x, activation_format(weight_only), compensation, bad_row);
   bad_row.check("linear_nvfp4: x");
   return linear_gradients(dy, x, dequantize(call, packed)[0], input);
 }

@@ -46,7 +46,7 @@ at::Tensor group_by_group(const DeviceCall& call, const NativeFp4Operands& o,
                           const NativeFp4Sizes& s) {
   const at::Tensor ends = o.offsets.cpu();
   native::require_offsets({ends.const_data_ptr<int32_t>(), static_cast<size_t>(s.groups)}, s.rows);
-  const at::Tensor y = call.empty({s.rows, s.n}, at::kBFloat16);
+  at::Tensor y = call.empty({s.rows, s.n}, at::kBFloat16);
   const at::Tensor one = at::ones({}, o.row_scales.options());
   int64_t begin = 0, scale_row = 0;
   for (int64_t group = 0; group < s.groups; ++group) {

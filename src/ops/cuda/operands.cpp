@@ -2,6 +2,7 @@
 
 #include <ATen/ops/constant_pad_nd.h>
 #include <ATen/ops/empty_like.h>
+#include <ATen/ops/zeros_like.h>
 
 #include "base/error.h"
 #include "kernels/block_order.h"
@@ -179,29 +180,12 @@ DeviceImage quantize_image(const DeviceCall& call, const RowSource& source, cons
   return image;
 }
 
-at::Tensor image_values(const DeviceCall& call, const DeviceImage& image,
-                        const at::Tensor& image_rows, int64_t rows, int64_t k,
-                        const Compensation& compensation) {
-  const at::Tensor values = call.empty({rows, k}, at::kBFloat16);
-  cuda::image_values(call.context(),
-                     {.q1 = device_data<Bf16>(image.q1),
-                      .q2 = device_data<Bf16>(image.q2),
-                      .image_rows = device_data<ImageRow>(image_rows),
-                      .rows = rows,
-                      .k = k,
-                      .block_position = device_data<int32_t>(compensation.block_position),
-                      .residual_blocks = compensation.residual_blocks,
-                      .values = mutable_device_data<Bf16>(values)});
-  return values;
-}
-
 at::Tensor multiply(const DeviceCall& call, const DeviceWeights& weights, const DeviceImage& image,
                     const Places& places, cuda::GemmOutput output) {
   const bool activated = output == cuda::GemmOutput::kSilu;
   const bool bf16 = activated || output == cuda::GemmOutput::kBf16;
-  const at::Tensor y =
-      call.empty({places.slots(), activated ? weights.padded_n / 2 : weights.padded_n},
-                 bf16 ? at::kBFloat16 : at::kFloat);
+  at::Tensor y = call.empty({places.slots(), activated ? weights.padded_n / 2 : weights.padded_n},
+                            bf16 ? at::kBFloat16 : at::kFloat);
   cuda::grouped_gemm(call.context(), {.experts = static_cast<int>(weights.matrices),
                                       .n = weights.padded_n,
                                       .k = weights.k,
@@ -218,15 +202,34 @@ at::Tensor multiply(const DeviceCall& call, const DeviceWeights& weights, const 
   return y;
 }
 
-at::Tensor quantized_values(const DeviceCall& call, const at::Tensor& x, WeightFormat format,
-                            const Compensation& compensation, const BadRow& bad_row) {
+QuantizedRows quantized_values(const DeviceCall& call, const at::Tensor& x, WeightFormat format,
+                               const Compensation& compensation, const BadRow& bad_row) {
   const at::Tensor rows = aligned(x).view({-1, x.size(-1)});
-  if (rows.numel() == 0) return at::empty_like(x);
+  QuantizedRows out;
+  if (rows.numel() == 0) {
+    out.q1 = at::empty_like(x);
+    return out;
+  }
   const Places places = every_row(call, rows.size(0));
   const DeviceImage image = quantize_image(call, {.x = rows}, places, places.image_rows, 1, format,
                                            compensation, bad_row);
-  return image_values(call, image, places.image_rows, rows.size(0), rows.size(1), compensation)
-      .view(x.sizes());
+  // q1 alone, or its sum with q2.
+  const auto values = [&](const at::Tensor& q1, const at::Tensor& q2) {
+    const at::Tensor result = call.empty(x.sizes(), at::kBFloat16);
+    cuda::image_values(call.context(),
+                       {.q1 = device_data<Bf16>(q1),
+                        .q2 = device_data<Bf16>(q2),
+                        .image_rows = device_data<ImageRow>(places.image_rows),
+                        .rows = rows.size(0),
+                        .k = rows.size(1),
+                        .block_position = device_data<int32_t>(compensation.block_position),
+                        .residual_blocks = q2.defined() ? compensation.residual_blocks : 0,
+                        .values = mutable_device_data<Bf16>(result)});
+    return result;
+  };
+  out.q1 = values(image.q1, {});
+  if (image.q2.defined()) out.q2 = values(at::zeros_like(image.q1), image.q2);
+  return out;
 }
 
 }  // namespace quads::ops

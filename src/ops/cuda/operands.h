@@ -10,6 +10,7 @@
 #include "kernels/cuda/grouped_gemm.h"
 #include "kernels/cuda/weight_format.h"
 #include "ops/cuda/device_call.h"
+#include "ops/fake_quantize.h"
 
 namespace quads::ops {
 
@@ -72,19 +73,14 @@ DeviceImage quantize_image(const DeviceCall& call, const RowSource& source, cons
                            const at::Tensor& image_rows, int copies,
                            kernels::cuda::WeightFormat format, const Compensation& compensation,
                            const BadRow& bad_row, const at::Tensor& residual_sums = {});
-/// The values of an image of rows [rows, k] that went each to one place, bf16(q1 + q2), in order.
-at::Tensor image_values(const DeviceCall& call, const DeviceImage& image,
-                        const at::Tensor& image_rows, int64_t rows, int64_t k,
-                        const Compensation& compensation);
-
 /// Sorted rows times their experts' weights: FP32 or BF16 [slots, padded_n], or silu(gate) * up of
 /// paired weights [slots, padded_n / 2] BF16.
 at::Tensor multiply(const DeviceCall& call, const DeviceWeights& weights, const DeviceImage& image,
                     const Places& places, kernels::cuda::GemmOutput output);
 
-/// x [.., k] BF16 as a product multiplies it.
-at::Tensor quantized_values(const DeviceCall& call, const at::Tensor& x,
-                            kernels::cuda::WeightFormat format, const Compensation& compensation,
-                            const BadRow& bad_row);
+/// x [.., k] BF16 as a product multiplies it: q1 and, with compensation, q2, zero elsewhere.
+QuantizedRows quantized_values(const DeviceCall& call, const at::Tensor& x,
+                               kernels::cuda::WeightFormat format, const Compensation& compensation,
+                               const BadRow& bad_row);
 
 }  // namespace quads::ops

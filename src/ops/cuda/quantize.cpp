@@ -5,6 +5,7 @@
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/full.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "kernels/cuda/quantize_codes.h"
@@ -48,7 +49,7 @@ at::Tensor dequantize_nvfp4_cuda(const at::Tensor& codes, const at::Tensor& bloc
   check_dequantize_nvfp4(codes, block_scales, global_scale, call.device());
   std::vector<int64_t> sizes = codes.sizes().vec();
   sizes.back() *= 2;
-  const at::Tensor values = call.empty(sizes, at::kFloat);
+  at::Tensor values = call.empty(sizes, at::kFloat);
   const at::Tensor packed = aligned(codes);
   const BadRow bad_row(call);
   cuda::dequantize_codes(call.context(), {.codes = device_data<uint8_t>(packed),
@@ -67,7 +68,7 @@ at::Tensor fake_quantize_activation_cuda(const at::Tensor& x, kernels::Activatio
   const DeviceCall call(x);
   require_rows(x, at::kBFloat16, 1, 16, where, call.device());
   const BadRow bad_row(call);
-  const at::Tensor q = quantized_values(call, x, cuda_format(format), {}, bad_row);
+  at::Tensor q = quantized_values(call, x, cuda_format(format), {}, bad_row).q1;
   bad_row.check(where);
   return q;
 }
@@ -78,8 +79,14 @@ at::Tensor fake_quantize_weight_cuda(const at::Tensor& x, kernels::WeightFormat 
   require_rows(x, at::kBFloat16, 2, 32, where, call.device());
   if (x.numel() == 0) return at::empty_like(x);
   const at::Tensor matrices = x.view({-1, x.size(-2), x.size(-1)});
-  const DeviceWeights packed = pack_weights(call, matrices, cuda_format(format), {}, false, where);
-  return dequantize(call, packed).view(x.sizes());
+  at::Tensor out = at::empty_like(matrices);
+  for (int64_t begin = 0; begin < matrices.size(0); begin += cuda::kMaxExperts) {
+    const int64_t count = std::min<int64_t>(cuda::kMaxExperts, matrices.size(0) - begin);
+    const DeviceWeights packed =
+        pack_weights(call, matrices.narrow(0, begin, count), cuda_format(format), {}, false, where);
+    out.narrow(0, begin, count).copy_(dequantize(call, packed));
+  }
+  return out.view(x.sizes());
 }
 
 at::Tensor rac_mask_cuda(const at::Tensor& x, double ratio, std::string_view granularity) {
