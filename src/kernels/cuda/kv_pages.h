@@ -9,12 +9,14 @@
 
 namespace quads::kernels::cuda {
 
+inline constexpr int kMaxHeadDim = 256;
+
 /// Heads that share a key and value are neighbours: query head h reads KV head h / (heads /
 /// kv_heads).
 struct HeadShape {
   int heads = 0;     // a multiple of kv_heads
   int kv_heads = 0;  // heads / kv_heads is 1..16
-  int head_dim = 0;  // a multiple of 16, 32..256
+  int head_dim = 0;  // a multiple of 16, 32..kMaxHeadDim
 
   QUADS_HOST_DEVICE int64_t q_width() const { return int64_t{heads} * head_dim; }
   QUADS_HOST_DEVICE int64_t kv_width() const { return int64_t{kv_heads} * head_dim; }

@@ -18,8 +18,8 @@ void check_heads(const HeadShape& shape, const char* what) {
               shape.heads % shape.kv_heads == 0 && shape.heads / shape.kv_heads <= kMaxGroup,
           "{}: {} heads over {} KV heads; 1..{} of the one for each of the other", what,
           shape.heads, shape.kv_heads, kMaxGroup);
-  require(shape.head_dim >= 32 && shape.head_dim <= 256 && shape.head_dim % 16 == 0,
-          "{}: heads of {}; a multiple of 16, 32..256", what, shape.head_dim);
+  require(shape.head_dim >= 32 && shape.head_dim <= kMaxHeadDim && shape.head_dim % 16 == 0,
+          "{}: heads of {}; a multiple of 16, 32..{}", what, shape.head_dim, kMaxHeadDim);
 }
 
 void check_places(const RowPlaces& places, const char* what) {

@@ -34,6 +34,15 @@ __device__ __forceinline__ void barrier_wait(uint32_t barrier, uint32_t parity) 
       : "memory");
 }
 
+/// Asks the L2 cache for `bytes` from `from` on; by all threads of a block, a line each.
+__device__ __forceinline__ void prefetch_l2(const void* from, int bytes) {
+  constexpr int kLine = 128;
+  for (int i = static_cast<int>(threadIdx.x) * kLine; i < bytes;
+       i += static_cast<int>(blockDim.x) * kLine) {
+    asm volatile("prefetch.global.L2 [%0];" ::"l"(static_cast<const char*>(from) + i));
+  }
+}
+
 /// Copies `bytes` (a multiple of 16) to shared memory; completes on `barrier`.
 __device__ __forceinline__ void bulk_copy(uint32_t to, const void* from, int bytes,
                                           uint32_t barrier) {

@@ -1,13 +1,15 @@
 // QK norm, RoPE and the way to the KV pages: a block a row, a half warp a head.
+#include <algorithm>
+
 #include "kernels/cuda/device_math.cuh"
 #include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/ptx.cuh"
 #include "kernels/cuda/qkv_rows_launch.h"
 
 namespace quads::kernels::cuda {
 namespace {
 
-constexpr int kThreads = 256;
-constexpr int kHalfWarps = kThreads / 16;
+constexpr int kMaxThreads = 1024;
 constexpr int kPagePositions = 16;
 
 /// 1 / sqrt(mean(x^2) + eps): sixteen chains, by i % 16 in order, a lane of the half warp each.
@@ -46,17 +48,35 @@ __device__ __forceinline__ void rotate(const float* x, int head_dim, const uint1
   }
 }
 
-__global__ void __launch_bounds__(kThreads) place_qkv(const __grid_constant__ QkvRows args) {
+__global__ void __launch_bounds__(kMaxThreads) place_qkv(const __grid_constant__ QkvRows args) {
   __shared__ float whole_inverse[2];
+  __shared__ __align__(16) float angles[2][kMaxHeadDim / 2];  // cos, sin
   const int64_t r = blockIdx.x;
   const int lane = threadIdx.x & 15;
   const int half_warp = threadIdx.x >> 4;
+  const int d = args.shape.head_dim;
+  if (args.places.row_count != nullptr) {
+    wait_for_previous_kernel();
+    if (r >= *args.places.row_count) return;
+  }
+  // All but q, k and v is older than the previous kernel.
+  const int position = args.places.positions[r];
+  const int half = d / 2;
+  for (int i = threadIdx.x; i < half && position >= 0; i += static_cast<int>(blockDim.x)) {
+    angles[0][i] = args.cos[static_cast<int64_t>(position) * half + i];
+    angles[1][i] = args.sin[static_cast<int64_t>(position) * half + i];
+  }
+  if (args.q_norm != nullptr && !args.whole_norm) {
+    prefetch_l2(args.q_norm, d * 2);
+    prefetch_l2(args.k_norm, d * 2);
+  }
+  const int64_t first_page = args.places.sequences[r] * args.places.max_pages;
+  const int64_t page =
+      position < 0 ? 0 : args.places.page_table[first_page + position / kPagePositions];
   wait_for_previous_kernel();
   let_next_kernel_start();
-  if (args.places.row_count != nullptr && r >= *args.places.row_count) return;
-  const int position = args.places.positions[r];
   if (position < 0) return;
-  const int d = args.shape.head_dim;
+  __syncthreads();
   const int heads = args.shape.heads;
   const int kv_heads = args.shape.kv_heads;
   const float* row = args.qkv + r * args.shape.qkv_width();
@@ -70,15 +90,11 @@ __global__ void __launch_bounds__(kThreads) place_qkv(const __grid_constant__ Qk
     }
     __syncthreads();
   }
-  const int64_t page =
-      args.places
-          .page_table[args.places.sequences[r] * args.places.max_pages + position / kPagePositions];
   auto* kv = reinterpret_cast<uint16_t*>(args.kv) + page * args.shape.page_elements() +
              position % kPagePositions * d;
   auto* q = reinterpret_cast<uint16_t*>(args.q) + r * args.shape.q_width();
-  const float* cos = args.cos + static_cast<int64_t>(position) * (d / 2);
-  const float* sin = args.sin + static_cast<int64_t>(position) * (d / 2);
-  for (int first = 0; first < heads + 2 * kv_heads; first += kHalfWarps) {
+  const int half_warps = static_cast<int>(blockDim.x) / 16;
+  for (int first = 0; first < heads + 2 * kv_heads; first += half_warps) {
     // Both halves of a warp go along, for the sums; the last may have no head.
     const int h = min(first + half_warp, heads + 2 * kv_heads - 1);
     const bool is_q = h < heads;
@@ -99,7 +115,7 @@ __global__ void __launch_bounds__(kThreads) place_qkv(const __grid_constant__ Qk
     }
     const auto* weight = reinterpret_cast<const uint16_t*>(is_q ? args.q_norm : args.k_norm);
     if (whole) weight += of_kind * d;
-    rotate(x, d, weight, inverse, cos, sin, lane,
+    rotate(x, d, weight, inverse, angles[0], angles[1], lane,
            is_q ? q + h * d : kv + of_kind * 2 * kPagePositions * d);
   }
 }
@@ -107,7 +123,10 @@ __global__ void __launch_bounds__(kThreads) place_qkv(const __grid_constant__ Qk
 }  // namespace
 
 void launch_qkv_rows(const CudaContext& context, const QkvRows& args) {
-  launch(context, "QKV rows", place_qkv, static_cast<int>(args.places.rows), kThreads, 0, args);
+  // All heads at once, where a block has room: a head waits for memory, not for its turn.
+  const int heads = args.shape.heads + 2 * args.shape.kv_heads;
+  const int threads = std::min((heads + 1) / 2 * 32, kMaxThreads);
+  launch(context, "QKV rows", place_qkv, static_cast<int>(args.places.rows), threads, 0, args);
 }
 
 }  // namespace quads::kernels::cuda

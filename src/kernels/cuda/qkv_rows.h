@@ -24,8 +24,8 @@ struct QkvRows {
   Bf16* kv = nullptr;  // this layer's pages: [pages][page_elements]
 };
 
-/// Launches one kernel. Error on sizes out of range. Under overlap the norms' weights and the
-/// tables must not be written by the previous kernel.
+/// Launches one kernel. Error on sizes out of range. Under overlap the previous kernel must write
+/// none of the norms' weights, the tables and the places (but for the row count).
 void qkv_rows(const CudaContext& context, const QkvRows& args);
 
 }  // namespace quads::kernels::cuda
