@@ -133,19 +133,9 @@ int64_t CudaBackend::fill_rows(const StepBatch& batch, bool decode) {
   return padded;
 }
 
-void CudaBackend::forward(const DeviceRows& rows) {
-  blocks_.embed(context_, rows, x_.data());
-  const int64_t layer_elements = pages_ * blocks_.shape().page_elements();
-  for (int64_t l = 0; l < config().num_hidden_layers; ++l) {
-    blocks_.attention(context_, l, rows, kv_.data() + l * layer_elements, pages_, x_.data(),
-                      x_.data());
-    blocks_.ffn(context_, l, rows, x_.data(), x_.data());
-  }
-}
-
 void CudaBackend::run_rows(const DeviceRows& rows, bool decode) {
   if (!decode || !options_.graphs || context_.observer != nullptr) {
-    forward(rows);
+    blocks_.forward(context_, rows, kv_.data(), pages_, x_.data());
     return;
   }
   const GraphKey key{rows.places.rows, rows.counted != nullptr, rows.record_routing != nullptr};
@@ -156,7 +146,7 @@ void CudaBackend::run_rows(const DeviceRows& rows, bool decode) {
                "capturing a step");
     cudaGraph_t captured = nullptr;
     try {
-      forward(rows);
+      blocks_.forward(context_, rows, kv_.data(), pages_, x_.data());
     } catch (...) {
       cudaStreamEndCapture(stream, &captured);
       if (captured != nullptr) cudaGraphDestroy(captured);

@@ -21,9 +21,9 @@ class CudaBackend : public RolloutBackend {
     int64_t max_running = 256;
     int64_t max_context = 4096;
     int64_t prefill_chunk = 8192;
-    /// Whether kernels start while the previous one ends (measured: gains nothing over a layer),
-    /// and decode steps are captured. The results are the same bits.
-    bool overlap = false;
+    /// Whether kernels start while the previous one ends, and decode steps are captured. The
+    /// results are the same bits.
+    bool overlap = true;
     bool graphs = true;
     const StoredWeights* stored = nullptr;  // as PackedModel::Options
   };
@@ -60,7 +60,6 @@ class CudaBackend : public RolloutBackend {
   struct Draws;
 
   int64_t fill_rows(const StepBatch& batch, bool decode);
-  void forward(const DeviceRows& rows);
   void run_rows(const DeviceRows& rows, bool decode);
   kernels::cuda::Logits logits(int64_t begin, int64_t count);
   void draw(const StepBatch& batch, const StepOptions& options);

@@ -117,7 +117,8 @@ DeviceSlots DeviceBlocks::routed(int64_t index) const {
           .image_rows = image_rows_.data(),
           .sorted_image_rows = sorted_image_rows_.data(),
           .sorted_tokens = sorted_tokens_.data(),
-          .weights = weights_.data()};
+          .weights = weights_.data(),
+          .older = k::OlderInput::kRows};
 }
 
 DeviceSlots DeviceBlocks::every_row() const {
@@ -127,7 +128,8 @@ DeviceSlots DeviceBlocks::every_row() const {
           .image_rows = every_image_rows_.data(),
           .sorted_image_rows = every_image_rows_.data(),
           .sorted_tokens = nullptr,
-          .weights = ones_.data()};
+          .weights = ones_.data(),
+          .older = k::OlderInput::kPlaces};
 }
 
 DeviceSlots DeviceBlocks::shared() const {
@@ -136,18 +138,27 @@ DeviceSlots DeviceBlocks::shared() const {
   return slots;
 }
 
+void DeviceBlocks::norm(const CudaContext& context, const Bf16* weight, const DeviceRows& rows,
+                        const float* x) {
+  k::norm_rows(context, {.x = x,
+                         .rows = rows.places.rows,
+                         .d = model_.config().hidden_size,
+                         .weight = weight,
+                         .eps = static_cast<float>(model_.config().rms_norm_eps),
+                         .h = h_.data()});
+}
+
 void DeviceBlocks::attention_inputs(const CudaContext& context, int64_t index,
                                     const DeviceRows& rows, Bf16* kv, const float* x) {
+  norm(context, model_.layer(index).input_norm, rows, x);
+  project_qkv(context, index, rows, kv);
+}
+
+void DeviceBlocks::project_qkv(const CudaContext& context, int64_t index, const DeviceRows& rows,
+                               Bf16* kv) {
   const ModelConfig& c = model_.config();
   const DeviceLayer& layer = model_.layer(index);
   const int64_t n = rows.places.rows;
-  const auto eps = static_cast<float>(c.rms_norm_eps);
-  k::norm_rows(context, {.x = x,
-                         .rows = n,
-                         .d = c.hidden_size,
-                         .weight = layer.input_norm,
-                         .eps = eps,
-                         .h = h_.data()});
   if (layer.qkv.plain != nullptr) {
     k::dense_gemm(context, {.x = h_.data(),
                             .weight = layer.qkv.plain,
@@ -170,7 +181,7 @@ void DeviceBlocks::attention_inputs(const CudaContext& context, int64_t index,
                         .q_norm = layer.q_norm,
                         .k_norm = layer.k_norm,
                         .whole_norm = c.qk_norm() == QkNorm::kProjection,
-                        .eps = eps,
+                        .eps = static_cast<float>(c.rms_norm_eps),
                         .cos = model_.cos(),
                         .sin = model_.sin(),
                         .q = q_.data(),
@@ -204,9 +215,16 @@ void DeviceBlocks::quantise_attended(const CudaContext& context, int64_t index,
 
 void DeviceBlocks::attention(const CudaContext& context, int64_t index, const DeviceRows& rows,
                              Bf16* kv, int64_t pages, const float* x, float* y) {
+  norm(context, model_.layer(index).input_norm, rows, x);
+  attention_of_normalised(context, index, rows, kv, pages, x, y);
+}
+
+void DeviceBlocks::attention_of_normalised(const CudaContext& context, int64_t index,
+                                           const DeviceRows& rows, Bf16* kv, int64_t pages,
+                                           const float* x, float* y) {
   const DeviceLinear& out = model_.layer(index).out;
   const int64_t hidden = model_.config().hidden_size;
-  attention_inputs(context, index, rows, kv, x);
+  project_qkv(context, index, rows, kv);
   attend(context, rows, kv, pages);
   if (out.plain != nullptr) {
     k::dense_gemm(context, {.x = attended_.data(),
@@ -220,7 +238,7 @@ void DeviceBlocks::attention(const CudaContext& context, int64_t index, const De
   }
   quantise_attended(context, index, rows);
   multiply(context, out.quantised, out.input, every_row(), rows, parts_.data());
-  add_parts(context, every_row(), rows, x, y);
+  add_parts(context, every_row(), rows, x, y, nullptr);
 }
 
 void DeviceBlocks::multiply(const CudaContext& context, const DeviceExperts& experts,
@@ -245,7 +263,8 @@ void DeviceBlocks::multiply(const CudaContext& context, const DeviceExperts& exp
 }
 
 void DeviceBlocks::add_parts(const CudaContext& context, const DeviceSlots& slots,
-                             const DeviceRows& rows, const float* x, float* y) {
+                             const DeviceRows& rows, const float* x, float* y,
+                             const Bf16* next_norm) {
   k::combine_rows(context, {.x = x,
                             .parts = parts_.data(),
                             .sorted_rows = slots.sorted_rows,
@@ -253,7 +272,10 @@ void DeviceBlocks::add_parts(const CudaContext& context, const DeviceSlots& slot
                             .rows = rows.places.rows,
                             .d = model_.config().hidden_size,
                             .top_k = slots.choices,
-                            .y = y});
+                            .y = y,
+                            .norm_weight = next_norm,
+                            .eps = static_cast<float>(model_.config().rms_norm_eps),
+                            .h = next_norm == nullptr ? nullptr : h_.data()});
 }
 
 k::QuantizeRows DeviceBlocks::quantised(const DeviceSite& site, int64_t width,
@@ -282,6 +304,7 @@ void DeviceBlocks::quantise_rows(const CudaContext& context, const DeviceSite& s
   args.rows = rows.places.rows;
   args.image_rows = slots.image_rows;
   args.copies = slots.choices;
+  args.older = slots.older;
   k::quantize_rows(context, args);
 }
 
@@ -292,12 +315,7 @@ void DeviceBlocks::route(const CudaContext& context, int64_t index, const Device
   const int64_t n = rows.places.rows;
   const int64_t slots = n * layer.top_k;
   const auto top_k = static_cast<int>(layer.top_k);
-  k::norm_rows(context, {.x = x,
-                         .rows = n,
-                         .d = c.hidden_size,
-                         .weight = layer.post_norm,
-                         .eps = static_cast<float>(c.rms_norm_eps),
-                         .h = h_.data()});
+  norm(context, layer.post_norm, rows, x);
   if (layer.router == nullptr) return;
   k::dense_gemm(context, {.x = h_.data(),
                           .weight = layer.router,
@@ -355,25 +373,43 @@ void DeviceBlocks::quantise_middle(const CudaContext& context, const DeviceFfn& 
   }
   middle.rows = rows.places.rows * slots.choices;
   middle.image_rows = slots.sorted_image_rows;
+  middle.older = k::OlderInput::kPlaces;
   middle.tokens = middle.counted == nullptr ? nullptr : slots.sorted_tokens;
   k::quantize_rows(context, middle);
 }
 
 void DeviceBlocks::add_ffn(const CudaContext& context, const DeviceFfn& ffn,
                            const DeviceSlots& slots, const DeviceRows& rows, const float* x,
-                           float* y) {
+                           float* y, const Bf16* next_norm) {
   expand(context, ffn, slots, rows, Middle::kActivated);
   quantise_middle(context, ffn, slots, rows, Middle::kActivated);
   multiply(context, ffn.down, ffn.down_input, slots, rows, parts_.data());
-  add_parts(context, slots, rows, x, y);
+  add_parts(context, slots, rows, x, y, next_norm);
 }
 
 void DeviceBlocks::ffn(const CudaContext& context, int64_t index, const DeviceRows& rows,
                        const float* x, float* y) {
+  ffn_and_norm(context, index, rows, x, y, nullptr);
+}
+
+void DeviceBlocks::ffn_and_norm(const CudaContext& context, int64_t index, const DeviceRows& rows,
+                                const float* x, float* y, const Bf16* next_norm) {
   const DeviceLayer& layer = model_.layer(index);
   route(context, index, rows, x);
-  add_ffn(context, layer.ffn, routed(index), rows, x, y);
-  if (layer.has_shared()) add_ffn(context, layer.shared, shared(), rows, y, y);
+  add_ffn(context, layer.ffn, routed(index), rows, x, y, layer.has_shared() ? nullptr : next_norm);
+  if (layer.has_shared()) add_ffn(context, layer.shared, shared(), rows, y, y, next_norm);
+}
+
+void DeviceBlocks::forward(const CudaContext& context, const DeviceRows& rows, Bf16* kv,
+                           int64_t pages, float* x) {
+  const int64_t layers = model_.config().num_hidden_layers;
+  embed(context, rows, x);
+  norm(context, model_.layer(0).input_norm, rows, x);
+  for (int64_t l = 0; l < layers; ++l) {
+    Bf16* of_layer = kv + l * pages * shape_.page_elements();
+    attention_of_normalised(context, l, rows, of_layer, pages, x, x);
+    ffn_and_norm(context, l, rows, x, x, l + 1 < layers ? model_.layer(l + 1).input_norm : nullptr);
+  }
 }
 
 const float* DeviceBlocks::logits(const CudaContext& context, const float* x, const int32_t* rows,

@@ -37,6 +37,9 @@ struct DeviceSlots {
   const kernels::cuda::ImageRow* sorted_image_rows = nullptr;  // by sorted row
   const int32_t* sorted_tokens = nullptr;  // by sorted row; null: sorted row r is row r
   const float* weights = nullptr;          // [slots]
+  // When a row is quantised to its slots, what is older than the previous kernel: rows that are
+  // sorted have just been, others have just been computed.
+  kernels::cuda::OlderInput older = kernels::cuda::OlderInput::kNone;
 };
 
 /// What gate_up's product leaves for `down`: gates and ups, or silu(gate) * up, which is all that a
@@ -57,6 +60,9 @@ class DeviceBlocks {
                  int64_t pages, const float* x, float* y);
   void ffn(const CudaContext& context, int64_t layer, const DeviceRows& rows, const float* x,
            float* y);
+  /// All of that, in place; kv: of all layers.
+  void forward(const CudaContext& context, const DeviceRows& rows, Bf16* kv, int64_t pages,
+               float* x);
   // The same in parts, for a backward that recomputes the forward: what lies before the attention,
   // the attention, and the input of `out` where that is quantised; the norm and the routing; then
   // of a feed-forward part what lies before `down`, gates and ups kept or not, and its input.
@@ -112,11 +118,19 @@ class DeviceBlocks {
                 kernels::cuda::GemmOutput output = kernels::cuda::GemmOutput::kFp32);
   void quantise_rows(const CudaContext& context, const DeviceSite& site, const Bf16* x,
                      int64_t width, const DeviceSlots& slots, const DeviceRows& rows);
-  /// y = x + what the last product gave (parts_), weighted.
+  void norm(const CudaContext& context, const Bf16* weight, const DeviceRows& rows, const float* x);
+  /// attention_inputs of rows that are normalised, and attention.
+  void project_qkv(const CudaContext& context, int64_t layer, const DeviceRows& rows, Bf16* kv);
+  void attention_of_normalised(const CudaContext& context, int64_t layer, const DeviceRows& rows,
+                               Bf16* kv, int64_t pages, const float* x, float* y);
+  /// y = x + what the last product gave (parts_), weighted; with `next_norm`, the weight of a norm,
+  /// also what that gives of y.
   void add_parts(const CudaContext& context, const DeviceSlots& slots, const DeviceRows& rows,
-                 const float* x, float* y);
+                 const float* x, float* y, const Bf16* next_norm);
   void add_ffn(const CudaContext& context, const DeviceFfn& ffn, const DeviceSlots& slots,
-               const DeviceRows& rows, const float* x, float* y);
+               const DeviceRows& rows, const float* x, float* y, const Bf16* next_norm);
+  void ffn_and_norm(const CudaContext& context, int64_t layer, const DeviceRows& rows,
+                    const float* x, float* y, const Bf16* next_norm);
   kernels::cuda::QuantizeRows quantised(const DeviceSite& site, int64_t width,
                                         const DeviceRows& rows) const;
 

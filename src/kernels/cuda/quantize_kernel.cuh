@@ -198,16 +198,18 @@ __global__ void __launch_bounds__(kMaxRowThreads)
     for (int i = 0; i < 4; ++i) sums[i * blockDim.x + threadIdx.x] = make_uint4(0, 0, 0, 0);
   }
   int summed = 0;  // rows
-  wait_for_previous_kernel();
-  let_next_kernel_start();
+  bool waits = true;
 
   for (int group = blockIdx.x; group < shape.groups; group += gridDim.x) {
     const int64_t row = static_cast<int64_t>(group) * shape.block_rows + local_row;
-    for (int copy = position; copy < args.copies; copy += shape.row_threads) {
-      places[copy] = place_of(args, row, copy);  // all at once: one wait, not one a copy
-    }
+    const auto load_places = [&] {  // all at once: one wait, not one a copy
+      for (int copy = position; copy < args.copies; copy += shape.row_threads) {
+        places[copy] = place_of(args, row, copy);
+      }
+    };
     uint32_t words[8] = {};
-    if (row < args.rows && block < blocks) {  // read before it is known whether it goes anywhere
+    const auto load_words = [&] {  // before it is known whether the row goes anywhere
+      if (row >= args.rows || block >= blocks) return;
       if constexpr (gated) {
         const float* source = args.gate_up + row * args.ldx + block * kBlock;
         load_silu_block(source, source + args.k, words);
@@ -215,7 +217,16 @@ __global__ void __launch_bounds__(kMaxRowThreads)
         const auto* source = reinterpret_cast<const uint16_t*>(args.x) + row * args.ldx;
         load_block(source + block * kBlock, words);
       }
+    };
+    if (args.older == OlderInput::kPlaces) load_places();
+    if (args.older == OlderInput::kRows) load_words();
+    if (waits) {
+      wait_for_previous_kernel();
+      let_next_kernel_start();
+      waits = false;
     }
+    if (args.older != OlderInput::kPlaces) load_places();
+    if (args.older != OlderInput::kRows) load_words();
     float x[16];
     const uint32_t amax = unpack_block(words, x);
     uint32_t largest = amax;

@@ -45,7 +45,7 @@ void quantize_rows(const CudaContext& context, const QuantizeRows& args) {
   // Few rows are spread over the device; many share blocks, whole warps. Statistics are gathered
   // over a block's rows and added once: blocks are larger and fewer.
   const bool sums = args.residual_sums != nullptr;
-  const bool few = args.rows <= (sums ? 1 : 2) * context.multiprocessors;
+  const bool few = args.rows <= 2 * context.multiprocessors;
   const int fitting = std::max((sums ? 512 : 256) / shape.row_threads, 1);
   shape.block_rows = few ? 1 : fitting >= 4 ? fitting / 4 * 4 : fitting;
   shape.groups = static_cast<int>((args.rows + shape.block_rows - 1) / shape.block_rows);

@@ -17,6 +17,10 @@ namespace quads::kernels::cuda {
 inline constexpr int64_t kMaxQuantizedK = 16384;
 inline constexpr int kMaxCopies = 32;
 
+/// What the kernel before the previous one wrote, or an earlier one: under overlap it is read while
+/// the previous one ends.
+enum class OlderInput : uint8_t { kNone, kRows, kPlaces };
+
 /// Device pointers; x, gate_up, q1 and q2 16-byte aligned.
 struct QuantizeRows {
   WeightFormat format = WeightFormat::kNvfp4;  // of the values
@@ -32,6 +36,7 @@ struct QuantizeRows {
   /// row that goes nowhere may hold anything.
   const ImageRow* image_rows = nullptr;
   int copies = 1;  // at most kMaxCopies
+  OlderInput older = OlderInput::kNone;
 
   // Compensation; the NVFP4 formats only.
   /// [k / 16] position that each block of 16 takes along K; null for the natural order.

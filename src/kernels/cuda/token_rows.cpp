@@ -10,6 +10,11 @@ namespace {
 
 constexpr int64_t kMaxRows = INT32_MAX / 16;
 
+void check_norm(int64_t d) {
+  require(d >= 16 && d % 16 == 0 && d <= kMaxNormD,
+          "norm of rows of {} values: a multiple of 16, at most {}", d, kMaxNormD);
+}
+
 }  // namespace
 
 void embed_rows(const CudaContext& context, const EmbedRows& args) {
@@ -20,8 +25,7 @@ void embed_rows(const CudaContext& context, const EmbedRows& args) {
 }
 
 void norm_rows(const CudaContext& context, const NormRows& args) {
-  require(args.d >= 16 && args.d % 16 == 0 && args.d <= kMaxNormD,
-          "norm of rows of {} values: a multiple of 16, at most {}", args.d, kMaxNormD);
+  check_norm(args.d);
   require(args.rows >= 0 && args.rows <= kMaxRows, "norm of {} rows; 0..{}", args.rows, kMaxRows);
   if (args.rows > 0) launch_norm_rows(context, args);
 }
@@ -31,6 +35,7 @@ void combine_rows(const CudaContext& context, const CombineRows& args) {
   require(args.rows >= 0 && args.rows <= kMaxRows, "combining {} rows; 0..{}", args.rows, kMaxRows);
   require(args.top_k >= 0 && args.top_k <= kMaxTopK, "combining the top {}; 0..{}", args.top_k,
           kMaxTopK);
+  if (args.h != nullptr) check_norm(args.d);
   if (args.rows > 0) launch_combine_rows(context, args);
 }
 

@@ -25,42 +25,66 @@ __global__ void __launch_bounds__(kThreads) embed(const __grid_constant__ EmbedR
   }
 }
 
-__global__ void __launch_bounds__(kThreads) norm(const __grid_constant__ NormRows args) {
-  extern __shared__ __align__(16) float x[];
+/// A row of d values in shared memory, behind it the norm's weight.
+extern __shared__ __align__(16) float norm_row[];
+
+/// By all threads, before they wait for the previous kernel: the weight is older.
+__device__ __forceinline__ void load_norm_weight(const Bf16* weight, int d) {
+  auto* to = reinterpret_cast<uint32_t*>(norm_row + d);
+  const auto* from = reinterpret_cast<const uint32_t*>(weight);
+  for (int i = threadIdx.x; i < d / 2; i += kThreads) to[i] = from[i];
+}
+
+/// By all threads, of which each wrote a part of the row: h = bf16(x inv weight).
+__device__ __forceinline__ void normalise(int d, float eps, Bf16* h) {
   __shared__ float inverse;
-  const int d = static_cast<int>(args.d);
-  const int64_t row = blockIdx.x;
-  wait_for_previous_kernel();
-  let_next_kernel_start();
-  const auto* from = reinterpret_cast<const float4*>(args.x + row * d);
-  for (int i = threadIdx.x; i < d / 4; i += kThreads) reinterpret_cast<float4*>(x)[i] = from[i];
+  const float* x = norm_row;
   __syncthreads();
   if (threadIdx.x < 32) {
-    // Sixteen chains over the row, by i % 16 in order; the upper half warp repeats them.
+    // Sixteen chains over the row, by i % 16 in order; the upper half warp repeats them. So many
+    // loads at once that the additions wait for each other alone.
     float sum = 0.0F;
-#pragma unroll 8
+#pragma unroll 32
     for (int i = threadIdx.x & 15; i < d; i += 16) sum = __fmaf_rn(x[i], x[i], sum);
     sum = reduce_sum_16(sum);
     const float mean = __fdiv_rn(sum, static_cast<float>(d));
-    if (threadIdx.x == 0) inverse = __fdiv_rn(1.0F, __fsqrt_rn(mean + args.eps));
+    if (threadIdx.x == 0) inverse = __fdiv_rn(1.0F, __fsqrt_rn(mean + eps));
   }
   __syncthreads();
-  const auto* weight = reinterpret_cast<const uint32_t*>(args.weight);
-  auto* h = reinterpret_cast<uint32_t*>(args.h + row * d);
+  const auto* weight = reinterpret_cast<const uint32_t*>(x + d);
+  auto* to = reinterpret_cast<uint32_t*>(h);
   for (int i = threadIdx.x; i < d / 2; i += kThreads) {
     const uint32_t w = weight[i];
     const uint32_t low = round_bf16(x[2 * i] * inverse * __uint_as_float(w << 16));
     const uint32_t high = round_bf16(x[2 * i + 1] * inverse * __uint_as_float(w & 0xFFFF0000U));
-    h[i] = low | high << 16;
+    to[i] = low | high << 16;
   }
 }
 
+int norm_bytes(int64_t d) { return static_cast<int>(d * (sizeof(float) + sizeof(Bf16))); }
+
+__global__ void __launch_bounds__(kThreads) norm(const __grid_constant__ NormRows args) {
+  const int d = static_cast<int>(args.d);
+  const int64_t row = blockIdx.x;
+  load_norm_weight(args.weight, d);
+  wait_for_previous_kernel();
+  let_next_kernel_start();
+  const auto* from = reinterpret_cast<const float4*>(args.x + row * d);
+  for (int i = threadIdx.x; i < d / 4; i += kThreads) {
+    reinterpret_cast<float4*>(norm_row)[i] = from[i];
+  }
+  normalise(d, args.eps, args.h + row * d);
+}
+
+/// `normalised`: with the norm of the result.
+template <bool normalised>
 __global__ void __launch_bounds__(kThreads) combine(const __grid_constant__ CombineRows args) {
   constexpr int kAtOnce = 8;  // parts that a thread waits for together
   __shared__ int sorted_rows[kMaxTopK];
   __shared__ float weights[kMaxTopK];
   const int64_t row = blockIdx.x;
   const int64_t width = args.d / 4;
+  if constexpr (normalised) load_norm_weight(args.norm_weight, static_cast<int>(args.d));
   wait_for_previous_kernel();
   let_next_kernel_start();
   if (threadIdx.x < args.top_k) {
@@ -92,7 +116,9 @@ __global__ void __launch_bounds__(kThreads) combine(const __grid_constant__ Comb
       }
     }
     y[i] = sum;
+    if constexpr (normalised) reinterpret_cast<float4*>(norm_row)[i] = sum;
   }
+  if constexpr (normalised) normalise(static_cast<int>(args.d), args.eps, args.h + row * args.d);
 }
 
 __global__ void __launch_bounds__(kThreads) bias(const __grid_constant__ AddBias args) {
@@ -119,12 +145,17 @@ void launch_embed_rows(const CudaContext& context, const EmbedRows& args) {
 }
 
 void launch_norm_rows(const CudaContext& context, const NormRows& args) {
-  launch(context, "norm of rows", norm, static_cast<int>(args.rows), kThreads,
-         static_cast<int>(args.d * sizeof(float)), args);
+  launch(context, "norm of rows", norm, static_cast<int>(args.rows), kThreads, norm_bytes(args.d),
+         args);
 }
 
 void launch_combine_rows(const CudaContext& context, const CombineRows& args) {
-  launch(context, "combining rows", combine, static_cast<int>(args.rows), kThreads, 0, args);
+  const auto rows = static_cast<int>(args.rows);
+  if (args.h == nullptr) {
+    return launch(context, "combining rows", combine<false>, rows, kThreads, 0, args);
+  }
+  launch(context, "combining and norm of rows", combine<true>, rows, kThreads, norm_bytes(args.d),
+         args);
 }
 
 void launch_add_bias(const CudaContext& context, const AddBias& args) {

@@ -39,16 +39,20 @@ inline constexpr int64_t kMaxNormD = 16384;
 void norm_rows(const CudaContext& context, const NormRows& args);
 
 /// Device pointers, 16-byte aligned. y[r] = x[r], then y = fma(w, part, y) in the order of a row's
-/// choices, as RowKernels::combine; choices whose sorted row is < 0 are left out.
+/// choices, as RowKernels::combine; choices whose sorted row is < 0 are left out. With `h` also
+/// what norm_rows gives of y: the next block's input.
 struct CombineRows {
   const float* x = nullptr;              // [rows, d]
   const float* parts = nullptr;          // [sorted rows, d]
   const int32_t* sorted_rows = nullptr;  // [rows, top_k]
   const float* weights = nullptr;        // [rows, top_k]
   int64_t rows = 0;
-  int64_t d = 0;       // a multiple of 4
-  int top_k = 0;       // at most kMaxTopK (route.h)
-  float* y = nullptr;  // [rows, d]; may be x
+  int64_t d = 0;                      // a multiple of 4
+  int top_k = 0;                      // at most kMaxTopK (route.h)
+  float* y = nullptr;                 // [rows, d]; may be x
+  const Bf16* norm_weight = nullptr;  // [d], and d as NormRows has it
+  float eps = 0.0F;
+  Bf16* h = nullptr;  // [rows, d]; null: no norm
 };
 
 /// Launches one kernel. Error on sizes out of range.

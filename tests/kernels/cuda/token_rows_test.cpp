@@ -339,6 +339,24 @@ TEST(TokenRows, TheCombinationIsTheCpusBitForBit) {
     combine_rows(make_context(nullptr), args);
     finish("combining");
     EXPECT_EQ(differing_bytes(y.download(), expected), 0) << "d " << d << ", top " << top_k;
+    if (d % 16 != 0) continue;
+    DeviceArray<float> device_x(x), device_expected(expected);
+    DeviceArray<Bf16> weight(token_row(3, d));
+    DeviceArray<Bf16> h(kRows * d), expected_h(kRows * d);
+    norm_rows(make_context(nullptr), {.x = device_expected.data(),
+                                      .rows = kRows,
+                                      .d = d,
+                                      .weight = weight.data(),
+                                      .eps = 1e-6F,
+                                      .h = expected_h.data()});
+    args.x = device_x.data();
+    args.norm_weight = weight.data();
+    args.eps = 1e-6F;
+    args.h = h.data();
+    combine_rows(make_context(nullptr), args);
+    finish("combining with a norm");
+    EXPECT_EQ(differing_bytes(y.download(), expected), 0) << "d " << d << ", top " << top_k;
+    EXPECT_EQ(differing_bytes(h.download(), expected_h.download()), 0) << "d " << d;
   }
 }
 
@@ -512,6 +530,10 @@ TEST(TokenRows, ArgumentsOutOfRangeAreRefused) {
   EXPECT_THROW(combine_rows(context, combine), Error);
   combine.d = 8;
   combine.top_k = kMaxTopK + 1;
+  EXPECT_THROW(combine_rows(context, combine), Error);
+  Bf16 h;
+  combine.top_k = 1;
+  combine.h = &h;
   EXPECT_THROW(combine_rows(context, combine), Error);
   float weight = 0.0F;
   RouteRows route;
