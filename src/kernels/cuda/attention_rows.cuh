@@ -56,15 +56,22 @@ struct AttendRing {
   }
 };
 
-/// By one warp: the tiles of all units. Lane i copies page i of a tile.
+/// By one warp: the tiles of all units. Lane i copies page i of a tile. When a row is decoded, all
+/// tiles but its last are older than the previous kernel: as many as the ring holds do not wait for
+/// it.
 template <class C, class Walk>
 __device__ void stream_tiles(const AttentionArgs& args, const CUtensorMap* kv, Walk walk,
                              AttendRing<C> ring) {
   const int lane = threadIdx.x & 31;
   const uint64_t policy = evict_first_policy();
   AttentionUnit unit;
+  int early = C::kRuns ? 0 : C::kStages + 1;  // tiles, and the one before which it waits
   while (walk.next(args, &unit)) {
     for (int tile = unit.tile; tile < unit.tiles_end; ++tile, ring.advance()) {
+      if (early > 0 && (--early == 0 || tile == unit.last / kAttentionTile)) {
+        early = 0;
+        wait_for_previous_kernel();
+      }
       const int pages = min(kTilePages, (unit.last - tile * kAttentionTile) / 16 + 1);
       int page = 0;
       if (lane < pages) page = args.places.page_table[unit.table + tile * kTilePages + lane];
@@ -338,14 +345,17 @@ __global__ void __launch_bounds__(AttendConfig<panels, kind>::kThreads,
     barrier_init_fence();
   }
   __syncthreads();
-  wait_for_previous_kernel();
-  let_next_kernel_start();
+  // Where rows lie is older than the previous kernel, unless the device counts them.
+  const bool waits = C::kRuns || args.places.row_count != nullptr;
+  if (waits) wait_for_previous_kernel();
   Walk walk(args, tile_rows);
   if (warp >= C::kWarps) {
     if constexpr (C::kWgmma) asm volatile("setmaxnreg.dec.sync.aligned.u32 24;");
     if (warp == C::kWarps) stream_tiles<C>(args, &kv, walk, ring);
     return;
   }
+  wait_for_previous_kernel();
+  let_next_kernel_start();
   if constexpr (C::kWgmma) asm volatile("setmaxnreg.inc.sync.aligned.u32 240;");
   auto* totals =
       reinterpret_cast<float*>(shared + (ring.ring - ring.barriers) + C::kStages * C::kStageBytes) +

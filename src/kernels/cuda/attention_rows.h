@@ -46,6 +46,8 @@ int64_t attention_scratch_bytes(const HeadShape& shape, int64_t rows, int64_t ma
                                 AttentionTile tile);
 
 /// Launches one kernel, or two for kRow with more than one split. Error on sizes out of range.
+/// Under overlap the previous kernel must not write the places; with kRow it may write keys and
+/// values of a row's own tile of 64 positions alone: no two rows of one sequence in a call.
 void attention_rows(const CudaContext& context, const AttentionRows& args, AttentionTile tile);
 
 }  // namespace quads::kernels::cuda

@@ -119,8 +119,10 @@ __global__ void __cluster_dims__(blocks, 1, 1) __launch_bounds__(kThreads, 1)
     cluster_arrive();
     cluster_wait();
   }
-  wait_for_previous_kernel();
-  let_next_kernel_start();
+  // The warp that copies waits when it comes to x: the weight is older.
+  const bool copies = warp == kWarpgroups * 4;
+  if (!copies || args.row_count != nullptr) wait_for_previous_kernel();
+  if (!copies) let_next_kernel_start();
   const int rows = dense_rows(args);
   TileOrder order;
   const int together = args.tile_rows * blocks;
@@ -129,25 +131,38 @@ __global__ void __cluster_dims__(blocks, 1, 1) __launch_bounds__(kThreads, 1)
 
   if (warp >= kWarpgroups * 4) {
     asm volatile("setmaxnreg.dec.sync.aligned.u32 24;");
-    if (warp == kWarpgroups * 4 && lane == 0) {
+    if (copies && lane == 0) {
       constexpr int kShare = columns / blocks;
       const int rank = blocks == 1 ? 0 : static_cast<int>(cluster_rank());
+      const auto copy_weight = [&](int stage, int n_tile, int slot) {
+        const uint32_t full = barriers + slot * 8;
+        const uint32_t to = ring + slot * C::kStageBytes + kXBytes;
+        barrier_expect(full, (columns + args.tile_rows) * 128);
+        if constexpr (blocks == 1) {
+          copy_box(to, &weight, stage * kBoxColumns, n_tile * columns, full);
+        } else {
+          copy_box_to_all(to + rank * kShare * 128, &weight, stage * kBoxColumns,
+                          n_tile * columns + rank * kShare, full, (1 << blocks) - 1);
+        }
+      };
       RingPlace<C::kStages> place;
+      int early = 0;  // stages of the first tile whose weight is on its way
       for (int tile = blockIdx.x; tile < order.tiles(); tile += gridDim.x) {
         int row_tile, n_tile;
         order.find(tile, &row_tile, &n_tile);
+        if (tile == static_cast<int>(blockIdx.x)) {
+          for (; early < min(C::kStages, args.stages); ++early) copy_weight(early, n_tile, early);
+          wait_for_previous_kernel();
+        }
         for (int stage = 0; stage < args.stages; ++stage, place.advance()) {
-          const uint32_t full = barriers + place.slot * 8;
-          const uint32_t to = ring + place.slot * C::kStageBytes;
-          barrier_wait(empty + place.slot * 8, place.parity ^ 1);
-          barrier_expect(full, (columns + args.tile_rows) * 128);
-          copy_box(to, &x, stage * kBoxColumns, row_tile * args.tile_rows, full);
-          if constexpr (blocks == 1) {
-            copy_box(to + kXBytes, &weight, stage * kBoxColumns, n_tile * columns, full);
+          if (early > 0) {
+            --early;
           } else {
-            copy_box_to_all(to + kXBytes + rank * kShare * 128, &weight, stage * kBoxColumns,
-                            n_tile * columns + rank * kShare, full, (1 << blocks) - 1);
+            barrier_wait(empty + place.slot * 8, place.parity ^ 1);
+            copy_weight(stage, n_tile, place.slot);
           }
+          copy_box(ring + place.slot * C::kStageBytes, &x, stage * kBoxColumns,
+                   row_tile * args.tile_rows, barriers + place.slot * 8);
         }
       }
     }
