@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "kernels/cuda/kv_problem.h"
+#include "kernels/cuda/qkv_rows.h"
 #include "kernels/cuda/test_values.h"
 
 namespace quads::kernels::cuda {
@@ -272,6 +273,65 @@ TEST(AttentionRows, ANanReachesOnlyRowsThatSeeIt) {
       }
     }
   }
+}
+
+// Keys and values of the rows' own positions come from the kernel before, the others' are fetched
+// while it runs: contexts within a tile, at its edges, over several tiles and splits.
+TEST(AttentionRows, DecodedRowsSeeTheKeysOfTheKernelBeforeOverlappedOrNot) {
+  QUADS_NEEDS_DEVICE();
+  const HeadShape shape{.heads = 8, .kv_heads = 2, .head_dim = 128};
+  KvProblem problem(shape, {1, 64, 65, 128, 129, 200, 512, 513, 577, 1100}, 3);
+  Rows rows;
+  for (size_t s = 0; s < problem.lengths.size(); ++s) {
+    rows.add(static_cast<int32_t>(s), problem.lengths[s] - 1, problem.lengths[s]);
+    const int32_t at = problem.lengths[s] - 1;
+    const int32_t page = problem.table[s * problem.max_pages + at / 16];
+    for (int h = 0; h < shape.kv_heads; ++h) {
+      for (const int kind : {0, 1}) {
+        std::fill_n(problem.element(page, h, kind, at % 16), shape.head_dim, kNanBf16);
+      }
+    }
+  }
+  const int64_t angles = problem.max_pages * 16 * shape.head_dim / 2;
+  DeviceArray<float> qkv(bell(rows.size() * shape.qkv_width(), 1));
+  DeviceArray<float> cos(std::vector<float>(angles, 0.6F)), sin(std::vector<float>(angles, 0.8F));
+  DeviceArray<Bf16> q(rows.size() * shape.q_width());
+  const DevicePlaces places(rows, problem.table, problem.max_pages);
+  const int64_t context_bound = problem.max_pages * 16;
+  DeviceArray<uint8_t> scratch(
+      attention_scratch_bytes(shape, rows.size(), context_bound, AttentionTile::kRow));
+  const auto run = [&](bool overlap) {
+    DeviceArray<uint16_t> kv(problem.pages), out(rows.size() * shape.q_width());
+    out.fill_bytes(0xFF);
+    cudaStream_t stream;
+    check_cuda(cudaStreamCreate(&stream), "stream");
+    CudaContext context = make_context(stream);
+    context.overlap = overlap;
+    qkv_rows(context, {.shape = shape,
+                       .places = places.places,
+                       .qkv = qkv.data(),
+                       .cos = cos.data(),
+                       .sin = sin.data(),
+                       .q = q.data(),
+                       .kv = reinterpret_cast<Bf16*>(kv.data())});
+    attention_rows(context,
+                   {.shape = shape,
+                    .places = places.places,
+                    .scale = 0.1F,
+                    .max_context = context_bound,
+                    .q = q.data(),
+                    .kv = reinterpret_cast<const Bf16*>(kv.data()),
+                    .pages = problem.page_count,
+                    .scratch = scratch.data(),
+                    .out = reinterpret_cast<Bf16*>(out.data())},
+                   AttentionTile::kRow);
+    finish("attention");
+    cudaStreamDestroy(stream);
+    return out.download();
+  };
+  const std::vector<uint16_t> expected = run(false);
+  for (const uint16_t bits : expected) EXPECT_TRUE(std::isfinite(to_float(Bf16{bits})));
+  for (int i = 0; i < 5; ++i) EXPECT_EQ(run(true), expected);
 }
 
 TEST(AttentionRows, ArgumentsOutOfRangeAreRefused) {
