@@ -32,9 +32,8 @@ Result bench_device_sync(const std::string& shape, const std::vector<BenchPrecis
     const double seconds = median_seconds([&] { model.refresh(masks); });
     const int64_t written = model.weight_bytes();
     const double copy = static_cast<double>(read + written) / bandwidth;
-    result.rows.push_back(
-        {.labels = {{"precision", precision_name(precision)}},
-         .figures = sync_figures(seconds, read, written, copy)});
+    result.rows.push_back({.labels = {{"precision", precision_name(precision)}},
+                           .figures = sync_figures(seconds, read, written, copy)});
   }
   return result;
 }

@@ -117,7 +117,7 @@ void RoundedParameters::refresh() {
                    .fragments = fragments_.data(),
                    .global_scales = global_scales_.data(),
                    .amax_bits = amax,
-         .progress = progress_.data()});
+                   .progress = progress_.data()});
     k::dequantize_weights(context_, {.format = group.format,
                                      .matrices = matrices,
                                      .n = group.n,

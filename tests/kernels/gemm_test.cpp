@@ -138,7 +138,7 @@ TEST_P(Gemm, HasTheBitsOfTheScalarOrderForAllFormatsShapesAndResidualRatios) {
 
 TEST_P(Gemm, ARowAloneEqualsTheRowAmongOthersInAnyOrder) {
   constexpr int64_t kRows = 514;
-  for (WeightFormat format : {WeightFormat::kBf16, WeightFormat::kNvfp4}) {
+  for (WeightFormat format : kFormats) {
     Problem p = gaussian_problem(format, 32, 2048, kRows, 50);
     p.pack(kernels());
     Poisoned<float> all(kRows * p.n);
@@ -151,7 +151,7 @@ TEST_P(Gemm, ARowAloneEqualsTheRowAmongOthersInAnyOrder) {
     }
     const int64_t k2 = p.residual_tiles * 32;
     int64_t start = 0;
-    for (int64_t rows : {1, 2, 8, 65, 100, 338}) {
+    for (int64_t rows : {1, 2, 3, 4, 8, 65, 100, 331}) {
       std::vector<Bf16> x(static_cast<size_t>(rows * p.k));
       std::vector<Bf16> x2(static_cast<size_t>(rows * k2));
       for (int64_t r = 0; r < rows; ++r) {
@@ -174,7 +174,7 @@ TEST_P(Gemm, ARowAloneEqualsTheRowAmongOthersInAnyOrder) {
 
 TEST_P(Gemm, AnySplitOfTheColumnsGivesTheSameBits) {
   for (WeightFormat format : kFormats) {
-    for (int64_t rows : {1, 5, 40}) {
+    for (int64_t rows : {1, 2, 3, 4, 5, 40}) {
       Problem p = gaussian_problem(format, 200, 768, rows, 50);
       p.pack(kernels());
       std::vector<float> whole(static_cast<size_t>(rows * p.n));

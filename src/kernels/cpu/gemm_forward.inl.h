@@ -9,8 +9,12 @@ namespace {  // internal: a copy compiled for this instruction set must never se
 
 #if defined(__AVX512F__)
 constexpr int kMaxRows = 6;  // 6 rows x 2 strips x (even, odd) = 24 of 32 registers
+constexpr int kFewRows = 4;  // as many take weights from registers
+constexpr int kFewSums = 16;
 #else
 constexpr int kMaxRows = 3;  // 3 rows x 1 strip x (even, odd) of two registers = 12 of 16
+constexpr int kFewRows = 1;
+constexpr int kFewSums = 4;  // of two registers
 #endif
 
 constexpr int64_t kRowChunk = 96;    // rows that share a decoded tile
@@ -197,6 +201,132 @@ inline void gemm_panel(const GemmArgs& args, int64_t n0, int64_t rows, int64_t t
   }
 }
 
+// Few rows: a decoded tile would be used once, so weights are multiplied in registers.
+
+constexpr int kFewStrips = 4;  // whose sums are kept at a time
+using FewSums = F16[kFewStrips];
+
+/// Strips beside each other: as many chains as the registers hold.
+constexpr int strips_of(int rows, int passes) {
+  const int strips = kFewSums / (rows * passes * 2);
+  return strips < 1 ? 1 : strips > kFewStrips ? kFewStrips : strips;
+}
+
+/// c[rows][first strips of kFewStrips] += over `tiles` tiles of as many strips; the first tile is
+/// `index`, those of further strips lie k_tiles behind. With `residual`, x2 after x, tile by tile.
+/// noinline as accumulate_tile is.
+template <int rows, int strips, bool residual>
+__attribute__((noinline)) void accumulate_few(const PackedMatrix& weight, int64_t index,
+                                              int64_t tiles, const XChunk& x, FewSums* c) {
+  constexpr int kPasses = residual ? 2 : 1;
+  const int64_t k_tiles = weight.k_tiles();
+  for (int64_t t = 0; t < tiles; ++t) {
+    int64_t at[strips];
+    F16 even[kPasses][rows][strips], odd[kPasses][rows][strips];
+#pragma GCC unroll 4
+    for (int s = 0; s < strips; ++s) at[s] = index + s * k_tiles + t;
+#pragma GCC unroll 2
+    for (int p = 0; p < kPasses; ++p) {
+#pragma GCC unroll 4
+      for (int r = 0; r < rows; ++r) {
+#pragma GCC unroll 4
+        for (int s = 0; s < strips; ++s) even[p][r][s] = odd[p][r][s] = zero();
+      }
+    }
+    const float* of_pass[2] = {x.x + t * kTileK, residual ? x.x2 + t * kTileK : nullptr};
+    decode_tiles<strips>(weight, at, [&](int pair, int s, F16 we, F16 wo) {
+#pragma GCC unroll 2
+      for (int p = 0; p < kPasses; ++p) {
+#pragma GCC unroll 4
+        for (int r = 0; r < rows; ++r) {
+          const float* xp = of_pass[p] + r * x.ld + pair * 2;
+          even[p][r][s] = multiply_add(splat(xp[0]), we, even[p][r][s]);
+          odd[p][r][s] = multiply_add(splat(xp[1]), wo, odd[p][r][s]);
+        }
+      }
+    });
+#pragma GCC unroll 2
+    for (int p = 0; p < kPasses; ++p) {
+#pragma GCC unroll 4
+      for (int r = 0; r < rows; ++r) {
+#pragma GCC unroll 4
+        for (int s = 0; s < strips; ++s) c[r][s] = c[r][s] + (even[p][r][s] + odd[p][r][s]);
+      }
+    }
+  }
+}
+
+/// The same for any number of strips, as many at a time as strips_of says, then one by one.
+template <int rows, bool residual>
+void accumulate_strips(const PackedMatrix& weight, int64_t index, int64_t tiles, const XChunk& x,
+                       int64_t strips, FewSums* c) {
+  constexpr int kTogether = strips_of(rows, residual ? 2 : 1);
+  FewSums part[rows];
+  const auto run = [&](int64_t first, int64_t count, auto accumulate) {
+    for (int r = 0; r < rows; ++r) {
+      for (int64_t s = 0; s < count; ++s) part[r][s] = c[r][first + s];
+    }
+    accumulate(weight, index + first * weight.k_tiles(), tiles, x, part);
+    for (int r = 0; r < rows; ++r) {
+      for (int64_t s = 0; s < count; ++s) c[r][first + s] = part[r][s];
+    }
+  };
+  int64_t first = 0;
+  for (; first + kTogether <= strips; first += kTogether) {
+    run(first, kTogether, accumulate_few<rows, kTogether, residual>);
+  }
+  for (; first < strips; ++first) run(first, 1, accumulate_few<rows, 1, residual>);
+}
+
+/// gemm_panel for `rows` rows and up to kFewStrips strips.
+template <int rows>
+void few_rows_panel(const GemmArgs& args, int64_t n0, int64_t tile0, int64_t tile1, XChunk x,
+                    float factor, float* y) {
+  const PackedMatrix& weight = *args.weight;
+  const int64_t columns = smaller(kFewStrips * kTileN, args.n_end - n0);
+  const int64_t strips = (columns + kTileN - 1) / kTileN;
+  const int64_t index = n0 / kTileN * weight.k_tiles() + tile0;
+  const int64_t tiles = tile1 - tile0;
+  const int64_t both = x.residual_tiles > 0 ? smaller(x.residual_tiles, tiles) : 0;
+  const auto valid = [&](int64_t s) {
+    return static_cast<int>(smaller(kTileN, columns - s * kTileN));
+  };
+  FewSums c[rows];
+  for (int r = 0; r < rows; ++r) {
+    for (int64_t s = 0; s < strips; ++s) {
+      c[r][s] = tile0 == 0 ? zero() : load_first(y + r * args.ldy + s * kTileN, valid(s));
+    }
+  }
+  if (both > 0) accumulate_strips<rows, true>(weight, index, both, x, strips, c);
+  x.x += both * kTileK;
+  accumulate_strips<rows, false>(weight, index + both, tiles - both, x, strips, c);
+  const F16 scale = splat(tile1 == weight.k_tiles() ? factor : 1.0F);
+  for (int r = 0; r < rows; ++r) {
+    for (int64_t s = 0; s < strips; ++s) {
+      store_first(y + r * args.ldy + s * kTileN, c[r][s] * scale, valid(s));
+    }
+  }
+}
+
+inline void few_rows_panel(int64_t rows, const GemmArgs& args, int64_t n0, int64_t tile0,
+                           int64_t tile1, const XChunk& x, float factor, float* y) {
+  switch (rows) {
+    case 1:
+      return few_rows_panel<1>(args, n0, tile0, tile1, x, factor, y);
+#if defined(__AVX512F__)
+    case 2:
+      return few_rows_panel<2>(args, n0, tile0, tile1, x, factor, y);
+    case 3:
+      return few_rows_panel<3>(args, n0, tile0, tile1, x, factor, y);
+    default:
+      return few_rows_panel<4>(args, n0, tile0, tile1, x, factor, y);
+#else
+    default:
+      return;  // kFewRows is 1
+#endif
+  }
+}
+
 inline void gemm(const GemmArgs& args) {
   const PackedMatrix& weight = *args.weight;
   const float factor = weight.alpha * activation_scale(weight.format);
@@ -214,9 +344,16 @@ inline void gemm(const GemmArgs& args) {
         rows_to_float(args.x2 + m0 * args.ldx2 + k0, args.ldx2, rows,
                       smaller(k, x.residual_tiles * kTileK), x2f, k_chunk);
       }
-      for (int64_t n0 = args.n_begin; n0 < args.n_end; n0 += kPanelN) {
-        gemm_panel(args, n0, rows, k0 / kTileK, (k0 + k) / kTileK, x, factor,
-                   args.y + m0 * args.ldy + (n0 - args.n_begin));
+      const int64_t tile0 = k0 / kTileK, tile1 = (k0 + k) / kTileK;
+      const bool few = rows <= kFewRows;
+      const int64_t step = few ? kFewStrips * kTileN : kPanelN;
+      for (int64_t n0 = args.n_begin; n0 < args.n_end; n0 += step) {
+        float* y = args.y + m0 * args.ldy + (n0 - args.n_begin);
+        if (few) {
+          few_rows_panel(rows, args, n0, tile0, tile1, x, factor, y);
+        } else {
+          gemm_panel(args, n0, rows, tile0, tile1, x, factor, y);
+        }
       }
     }
   }

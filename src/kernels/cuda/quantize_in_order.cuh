@@ -67,7 +67,7 @@ __device__ __forceinline__ void quantize_in_order(const QuantizeWeights& args,
   };
   __shared__ Item items[2];
   uint32_t* last_ticket = args.progress;
-  uint32_t* warps_done = args.progress + 1;           // of every matrix's parts
+  uint32_t* warps_done = args.progress + 1;          // of every matrix's parts
   uint32_t* searched = warps_done + order.matrices;  // amax bits and kSearched, when all are
   const bool first = threadIdx.x == 0;
   const uint32_t round_items = order.parts + order.tiles;
