@@ -96,6 +96,7 @@ void add_compare(CLI::App& app) {
       ->allow_extra_args(false);
   command->add_option("--seeds", plan.seeds, "seeds: 1,2,3")
       ->capture_default_str()
+      ->check(not_negative())
       ->delimiter(',')
       ->allow_extra_args(false);
   command->add_option("--jobs", o->jobs, "runs at a time; 0: cores / --threads-per-run")

@@ -71,7 +71,9 @@ void GenerationOptions::add(CLI::App* command) {
   command->add_option("--max-response-len", max_response_len, "longest response, tokens")
       ->capture_default_str()
       ->check(positive());
-  command->add_option("--seed", seed, "of the sampling")->capture_default_str();
+  command->add_option("--seed", seed, "of the sampling")
+      ->capture_default_str()
+      ->check(not_negative());
   command->add_option("--max-running", max_running, "sequences decoded at once")
       ->capture_default_str()
       ->check(positive());

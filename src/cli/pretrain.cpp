@@ -117,7 +117,9 @@ void add_pretrain(CLI::App& app) {
   t.lr.warmup_steps = 50;
   command->add_option("--num-steps", t.num_steps, "updates")->capture_default_str();
   command->add_option("--batch-size", t.batch_size, "solutions an update")->capture_default_str();
-  command->add_option("--seed", t.seed, "of weights and problems")->capture_default_str();
+  command->add_option("--seed", t.seed, "of weights and problems")
+      ->capture_default_str()
+      ->check(not_negative());
   command->add_option("--lr", t.lr.lr, "learning rate")->capture_default_str();
   command->add_option("--min-lr", t.lr.min_lr, "learning rate at the end")->capture_default_str();
   command->add_option("--lr-warmup-steps", t.lr.warmup_steps, "updates until lr is reached")

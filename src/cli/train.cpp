@@ -239,8 +239,8 @@ void add_train(CLI::App& app) {
   number("--rollout-top-k", rl.sampling.top_k, "top-k sampling; 0 is off");
   command->add_flag("--allow-truncated-sampling", rl.allow_truncated_sampling,
                     "train on top-k or top-p samples all the same");
-  number("--rollout-seed", rl.rollout_seed, "of the sampling");
-  number("--seed", rl.seed, "of the problems");
+  number("--rollout-seed", rl.rollout_seed, "of the sampling")->check(not_negative());
+  number("--seed", rl.seed, "of the problems")->check(not_negative());
   number("--max-running", rl.max_running, "sequences decoded at once");
   add_kv_memory(command, rl.kv_memory);
   add_device(command, o->device);

@@ -52,12 +52,12 @@ Term kl_term(double logprob, double ref_logprob, KlEstimator estimator) {
 }
 
 void check_options(const PolicyLossOptions& options) {
-  require(options.eps_clip >= 0 && options.eps_clip < 1, "eps_clip is {}, expected 0 <= x < 1",
+  require(options.eps_clip >= 0 && options.eps_clip < 1, "--eps-clip is {}, expected 0 <= x < 1",
           options.eps_clip);
   require(options.eps_clip_high >= 0 && std::isfinite(options.eps_clip_high),
-          "eps_clip_high is {}, expected a finite value of at least 0", options.eps_clip_high);
+          "--eps-clip-high is {}, expected a finite value of at least 0", options.eps_clip_high);
   require(options.kl_coef >= 0 && std::isfinite(options.kl_coef),
-          "kl_coef is {}, expected a finite value of at least 0", options.kl_coef);
+          "--kl-loss-coef is {}, expected a finite value of at least 0", options.kl_coef);
   require(options.aggregation != LossAggregation::kConstant || options.max_response_length >= 1,
           "max_response_length is {}, expected at least 1 for the constant aggregation",
           options.max_response_length);

@@ -11,9 +11,9 @@ namespace quads {
 double learning_rate(const LrSchedule& schedule, int64_t step) {
   require(step >= 0, "learning_rate: step is {}, expected at least 0", step);
   require(schedule.lr >= 0 && std::isfinite(schedule.lr),
-          "lr is {}, expected a finite value of at least 0", schedule.lr);
+          "--lr is {}, expected a finite value of at least 0", schedule.lr);
   require(schedule.min_lr >= 0 && schedule.min_lr <= schedule.lr,
-          "min_lr is {}, expected 0 to lr = {}", schedule.min_lr, schedule.lr);
+          "--min-lr is {}, expected 0 to --lr {}", schedule.min_lr, schedule.lr);
   require(schedule.warmup_steps >= 0, "--lr-warmup-steps: warm-up is {} steps, expected at least 0",
           schedule.warmup_steps);
   const bool decays = schedule.decay != LrDecay::kConstant;

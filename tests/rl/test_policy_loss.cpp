@@ -416,11 +416,11 @@ TEST(PolicyLoss, NamesWhatIsWrongWithTheBatch) {
               o.max_response_length = 3;
             }),
             "a response of 4 tokens is longer than max_response_length 3");
-  EXPECT_EQ(error([](A, S, O o) { o.eps_clip = 1; }), "eps_clip is 1, expected 0 <= x < 1");
+  EXPECT_EQ(error([](A, S, O o) { o.eps_clip = 1; }), "--eps-clip is 1, expected 0 <= x < 1");
   EXPECT_EQ(error([](A, S, O o) { o.eps_clip_high = -0.1; }),
-            "eps_clip_high is -0.1, expected a finite value of at least 0");
+            "--eps-clip-high is -0.1, expected a finite value of at least 0");
   EXPECT_EQ(error([](A, S, O o) { o.kl_coef = -1; }),
-            "kl_coef is -1, expected a finite value of at least 0");
+            "--kl-loss-coef is -1, expected a finite value of at least 0");
 }
 
 TEST(PolicyLoss, RefusesTwoKindsOfAdvantages) {

@@ -49,8 +49,8 @@ TEST(LearningRate, DecaysNeverRiseAndStayInRange) {
 
 TEST(LearningRate, NamesWhatIsWrong) {
   expect_error([] { learning_rate({.lr = 1}, -1); }, "step is -1");
-  expect_error([] { learning_rate({.lr = -1}, 0); }, "lr is -1");
-  expect_error([] { learning_rate({.lr = 1, .min_lr = 2}, 0); }, "min_lr is 2");
+  expect_error([] { learning_rate({.lr = -1}, 0); }, "--lr is -1");
+  expect_error([] { learning_rate({.lr = 1, .min_lr = 2}, 0); }, "--min-lr is 2");
   expect_error([] { learning_rate({.lr = 1, .warmup_steps = -1}, 0); }, "warm-up is -1");
   expect_error([] { learning_rate({LrDecay::kCosine, 1, 0, 10, 10}, 0); }, "nothing of 10");
   expect_error([] { parse_name<LrDecay>("--lr-decay-style", "step"); }, "constant, cosine, linear");
