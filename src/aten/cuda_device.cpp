@@ -51,6 +51,8 @@ class CudaWeights : public WeightSource {
 class AtenCuda : public AtenDevice {
  public:
   explicit AtenCuda(const DeviceOperands& operands);
+  /// Gives ATen's memory back to who comes next.
+  ~AtenCuda() override;
 
   const QuantisedSites& sites() const override { return operands_.sites(); }
   const ParameterLayout& layout() const override { return operands_.layout(); }
@@ -128,6 +130,13 @@ class AtenCuda : public AtenDevice {
 };
 
 at::Device current_device() { return {at::kCUDA, c10::cuda::current_device()}; }
+
+AtenCuda::~AtenCuda() {
+  try {
+    c10::cuda::CUDACachingAllocator::emptyCache();
+  } catch (const c10::Error&) {  // the device has failed, which who uses it next is told
+  }
+}
 
 AtenCuda::AtenCuda(const DeviceOperands& operands)
     : operands_(operands),

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cmath>
 #include <cstdio>
+#include <functional>
 #include <limits>
 
 #include "aten/aten_engine.h"
@@ -245,7 +246,7 @@ Result bench_device_train(const DeviceTrainBench& options) {
                      {"rollout_tokens_per_s", static_cast<double>(steps[0].responses) / rollout},
                      {"train_tokens_per_s", rows / (passes + optimizer)},
                      {"mfu", rows * flops_of_row(config, length) / passes / kPeakFlops},
-                     {"gap_max", of([](const Step& s) { return s.gap; })},
+                     {"gap_max", std::ranges::max(steps, {}, &Step::gap).gap},
                      {"memory_gb", used_gigabytes()},
                      {"x_first", total / first}}});
   }

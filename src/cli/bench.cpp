@@ -185,7 +185,7 @@ void add_sync_bench(CLI::App* bench) {
   CLI::App* command = bench->add_subcommand("sync", "weight syncs, beside memcpy");
   const auto o = std::make_shared<Options>();
   o->common.add(command);
-  command->add_option("--model-shape", o->shape, "demo, 1b, or 30b")->capture_default_str();
+  command->add_option("--model-shape", o->shape, "demo, 1b, olmoe or 30b")->capture_default_str();
   add_device(command, o->device);
   o->precisions.add(command, {"bf16", "fp8", "w4a16", "nvfp4-rac50"});
   command->callback([o] {

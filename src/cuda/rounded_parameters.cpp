@@ -61,7 +61,7 @@ RoundedParameters::RoundedParameters(cudaStream_t stream, const DeviceParameters
       sites_{values.config(), precision, scope},
       rope_(values.config(), max_positions, stream),
       memory_(memory),
-      first_bad_row_(1) {
+      first_bad_row_(1) {  // required, though not looked at: the sums would not be finite
   require(precision.rac.ratio == 0, "precision {} compensates residuals: rounded weights do not",
           precision_name(precision));
   for (const Parameter& p : layout().parameters) weights_.push_back(values.values() + p.offset);
@@ -101,7 +101,10 @@ RoundedParameters::RoundedParameters(cudaStream_t stream, const DeviceParameters
 }
 
 void RoundedParameters::refresh() {
-  if (groups_.empty()) return;
+  if (groups_.empty()) {  // nothing to round, but others read the optimizer's values, too
+    check_cuda(cudaStreamSynchronize(context_.stream), "updating the weights");
+    return;
+  }
   uint32_t* amax = amax_bits_.data();
   for (const Group& group : groups_) {
     const Parameter& first = layout().at(group.parameters[0]);

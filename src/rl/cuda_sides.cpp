@@ -3,6 +3,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "cuda/cuda_backend.h"
 #include "cuda/cuda_blocks.h"
 #include "cuda/cuda_optimizer.h"

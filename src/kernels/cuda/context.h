@@ -21,8 +21,9 @@ struct CudaContext {
   Stream stream = nullptr;
   LaunchObserver* observer = nullptr;
   /// Kernels start while the previous one of the stream ends, and wait before they read what it
-  /// wrote (programmatic dependent launch). What else they read (weights, scales, expert offsets,
-  /// block positions, rows' places) must then be complete before the previous kernel is launched.
+  /// wrote (programmatic dependent launch). What else they read early (weights, scales, expert
+  /// offsets, block positions, and what a kernel's header names) must then be complete before the
+  /// previous kernel is launched.
   bool overlap = false;
   int multiprocessors = 0;
   int shared_bytes = 0;  // that one block may use

@@ -3,7 +3,8 @@
 //
 // Operands are BF16, sums FP32 in the tensor core's order over k16 steps, added up in parts of what
 // is summed, in rising order: of 256 by mma.sync, of 1024 by wgmma. Which of the two is a function
-// of the sizes and the chip. Nothing depends on timing: a second run gives the same bits.
+// of the sizes and the chip. Nothing depends on timing: a second run gives the same bits. Operands
+// are finite: a value that is not may reach the sums of a neighbouring expert, too.
 #pragma once
 
 #include <cstdint>

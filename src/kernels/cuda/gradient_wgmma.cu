@@ -283,7 +283,7 @@ void run(const CudaContext& context, const GradientArgs& args) {
 
 template <bool weight>
 void run_any(const CudaContext& context, const GradientArgs& args) {
-  // Wide tiles, unless more than a tenth of them would lie outside.
+  // Wide tiles, unless they cover a ninth more than those of 128 do.
   const bool wide = divide_up(args.n, 192) * 192 * 9 < divide_up(args.n, 128) * 128 * 10;
   return wide ? run<weight, 192>(context, args) : run<weight, 128>(context, args);
 }

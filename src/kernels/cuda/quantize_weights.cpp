@@ -35,6 +35,8 @@ void quantize_weights(const CudaContext& context, const QuantizeWeights& args) {
   require(args.n >= kTileRows && args.n % kTileRows == 0 && args.k >= 16 && args.k % 16 == 0,
           "quantising weights [{}, {}]: rows must be a multiple of {}, k of 16", args.n, args.k,
           kTileRows);
+  require(args.amax_bits != nullptr && args.progress != nullptr,
+          "quantising weights: no memory for amax_bits and progress");
   require(args.stride % 8 == 0, "quantising weights: {} elements from one to the next",
           args.stride);
   require(args.block_position == nullptr || is_nvfp4(args.format),

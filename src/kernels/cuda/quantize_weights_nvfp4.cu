@@ -43,9 +43,9 @@ __device__ __forceinline__ float divide_by_6(float x) {
   return __fmaf_rn(__fmaf_rn(-6.0F, quotient, x), kSixth, quotient);
 }
 
-// 1 / scale to the nearest, for a scale of four significand bits in [2^-125, 2^125]: one step of
-// Newton's squares the estimate's error, and no such reciprocal lies that near the middle of two
-// values.
+// 1 / scale to the nearest, for a scale of four significand bits from 2^-125 to below 2^126: one
+// step of Newton's squares the estimate's error, and no such reciprocal lies that near the middle
+// of two values.
 __device__ __forceinline__ float reciprocal_of_scale(float scale) {
   float estimate;
   asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(estimate) : "f"(scale));

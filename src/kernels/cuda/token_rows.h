@@ -24,7 +24,8 @@ struct EmbedRows {
 void embed_rows(const CudaContext& context, const EmbedRows& args);
 
 /// Device pointers, 16-byte aligned. h[r] = bf16(x[r] * inv * weight), inv = 1 / sqrt(mean(x^2) +
-/// eps), in the order of RowKernels::rmsnorm.
+/// eps), in the order of RowKernels::rmsnorm. Under overlap the previous kernel must not write the
+/// weight.
 struct NormRows {
   const float* x = nullptr;  // [rows, d]
   int64_t rows = 0;

@@ -5,6 +5,7 @@
 #include <c10/core/DeviceGuard.h>
 
 #include <string_view>
+#include <vector>
 
 #include "kernels/cuda/context.h"
 

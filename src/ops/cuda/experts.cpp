@@ -71,7 +71,7 @@ at::Tensor grouped_experts_cuda(const at::Tensor& x, const at::Tensor& gate_up,
                                         .top_k = places.copies,
                                         .y = mutable_device_data<float>(sums)});
   bad_token.check("grouped_experts: x");
-  bad_middle.check("grouped_experts: intermediate activation");
+  bad_middle.check("grouped_experts: intermediate activation, rows sorted by expert");
   return y.copy_(sums);
 }
 
@@ -98,7 +98,7 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor> grouped_experts_backw
   };
   auto gradients = experts_gradients(dy, x, topk_weights, call, sorted, operands);
   bad_token.check("grouped_experts: x");
-  bad_middle.check("grouped_experts: intermediate activation");
+  bad_middle.check("grouped_experts: intermediate activation, rows sorted by expert");
   return gradients;
 }
 

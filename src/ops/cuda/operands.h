@@ -68,7 +68,7 @@ struct RowSource {
   at::Tensor x;
   bool gates_and_ups = false;
 };
-/// To the places of `image_rows` [rows, copies], of images over `image_slots` rows of `experts`.
+/// To the places of `image_rows` [rows, copies], of images over the slots and experts of `places`.
 DeviceImage quantize_image(const DeviceCall& call, const RowSource& source, const Places& places,
                            const at::Tensor& image_rows, int copies,
                            kernels::cuda::WeightFormat format, const Compensation& compensation,

@@ -28,8 +28,9 @@ struct Result {
   std::vector<uint32_t> amax_bits;
 };
 
-// Weights whose blocks differ by many octaves; some blocks are zero, some rows tiny.
-std::vector<Bf16> weights(int matrix, int64_t n, int64_t k) {
+// Weights whose blocks differ by many octaves; some blocks are zero, some rows tiny. `shift`
+// octaves larger, where that is finite and may be quantised.
+std::vector<Bf16> weights(int matrix, int64_t n, int64_t k, int shift = 0) {
   RandomSequence random(9, RandomStream::kInit, static_cast<uint64_t>(matrix));
   std::vector<Bf16> w(static_cast<size_t>(n * k));
   for (int64_t row = 0; row < n; ++row) {
@@ -37,7 +38,7 @@ std::vector<Bf16> weights(int matrix, int64_t n, int64_t k) {
       const auto octave = static_cast<int>(random.below(12)) + (row % 7 == 3 ? 40 : 0);
       const bool zero = random.below(9) == 0;
       for (int64_t i = 0; i < 16; ++i) {
-        const float value = std::ldexp(random.uniform() - 0.5F, -octave);
+        const float value = std::ldexp(random.uniform() - 0.5F, shift - octave);
         w[static_cast<size_t>(row * k + block * 16 + i)] = to_bf16(zero ? 0.0F : value);
       }
     }
@@ -53,7 +54,7 @@ std::vector<float> to_floats(const std::vector<Bf16>& w) {
 
 Result quantise(const std::vector<std::vector<Bf16>>& all, int64_t n, int64_t k,
                 WeightFormat format, const std::vector<int32_t>& block_position,
-                bool paired = false) {
+                bool paired = false, int multiprocessors = 0) {
   // Another matrix lies between them, as an expert's down follows its gate_up.
   const int64_t stride = n * k + 64;
   std::vector<Bf16> flat(all.size() * static_cast<size_t>(stride), Bf16{0x7FC0});
@@ -68,7 +69,8 @@ Result quantise(const std::vector<std::vector<Bf16>>& all, int64_t n, int64_t k,
   fragments.fill_bytes(0xEE);
   amax.fill_bytes(0xEE);
   progress.fill_bytes(0xEE);
-  const CudaContext context = make_context(nullptr);
+  CudaContext context = make_context(nullptr);
+  if (multiprocessors > 0) context.multiprocessors = multiprocessors;
   quantize_weights(context, {.format = format,
                              .matrices = static_cast<int>(all.size()),
                              .w = w.data(),
@@ -139,6 +141,37 @@ TEST_P(QuantizeWeightsTest, BytesAreTheCpus) {
         ASSERT_EQ(result.global_scales[static_cast<size_t>(i)], g);
       }
     }
+  }
+}
+
+TEST_P(QuantizeWeightsTest, BytesAreTheSameHoweverFarSearchingIsAhead) {
+  QUADS_NEEDS_DEVICE();
+  constexpr int64_t kN = 192, kK = 528;
+  std::vector<std::vector<Bf16>> all;
+  for (int i = 0; i < 24; ++i) all.push_back(weights(i, kN, kK));
+  const Result whole = quantise(all, kN, kK, GetParam(), {});
+  for (const int multiprocessors : {1, 8}) {  // a matrix ahead, and a few
+    const Result result = quantise(all, kN, kK, GetParam(), {}, false, multiprocessors);
+    EXPECT_EQ(result.fragments, whole.fragments);
+    EXPECT_EQ(result.global_scales, whole.global_scales);
+    EXPECT_EQ(result.amax_bits, whole.amax_bits);
+  }
+  float g = 0.0F;
+  const auto bytes = fragment_bytes(kN, kK, GetParam());
+  const std::vector<uint8_t> last(whole.fragments.end() - bytes, whole.fragments.end());
+  EXPECT_EQ(last, packed_on_cpu(all.back(), kN, kK, GetParam(), {}, false, &g));
+}
+
+TEST_P(QuantizeWeightsTest, BytesAreTheCpusAtBothEndsOfTheRange) {
+  QUADS_NEEDS_DEVICE();
+  const bool fp8 = GetParam() == WeightFormat::kFp8;  // whose largest weights are smaller
+  for (const int shift : {fp8 ? 20 : 127, fp8 ? 10 : 60, -60, -100, -120}) {
+    const std::vector<std::vector<Bf16>> all = {weights(1, 64, 256, shift)};
+    float g = 0.0F;
+    const std::vector<uint8_t> expected = packed_on_cpu(all[0], 64, 256, GetParam(), {}, false, &g);
+    const Result result = quantise(all, 64, 256, GetParam(), {});
+    EXPECT_EQ(result.fragments, expected) << "shift " << shift;
+    EXPECT_EQ(result.global_scales[0], g) << "shift " << shift;
   }
 }
 

@@ -353,10 +353,16 @@ TEST(TokenRows, TheCombinationIsTheCpusBitForBit) {
     args.norm_weight = weight.data();
     args.eps = 1e-6F;
     args.h = h.data();
-    combine_rows(make_context(nullptr), args);
-    finish("combining with a norm");
-    EXPECT_EQ(differing_bytes(y.download(), expected), 0) << "d " << d << ", top " << top_k;
-    EXPECT_EQ(differing_bytes(h.download(), expected_h.download()), 0) << "d " << d;
+    for (const bool in_place : {false, true}) {
+      y.fill_bytes(0xFF);
+      h.fill_bytes(0xFF);
+      args.y = in_place ? device_x.data() : y.data();
+      combine_rows(make_context(nullptr), args);
+      finish("combining with a norm");
+      EXPECT_EQ(differing_bytes(in_place ? device_x.download() : y.download(), expected), 0)
+          << "d " << d << ", top " << top_k << ", in place " << in_place;
+      EXPECT_EQ(differing_bytes(h.download(), expected_h.download()), 0) << "d " << d;
+    }
   }
 }
 
