@@ -121,6 +121,10 @@ std::string toml_value(const std::string& text) {
 // Tells what stands in the place of a model's directory, with a remedy.
 void require_model_directory(const std::filesystem::path& directory) {
   const std::string name = directory.string();
+  if (std::filesystem::is_regular_file(directory)) {
+    const std::string folder = directory.parent_path().string();
+    fail("{}: a file, not a model; name its folder {}", name, folder.empty() ? "." : folder);
+  }
   if (!std::filesystem::is_directory(directory)) {
     const size_t slash = name.find('/');
     const bool id = slash != std::string::npos && slash > 0 && slash + 1 < name.size() &&

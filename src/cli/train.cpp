@@ -135,6 +135,8 @@ void tell_changes(const std::filesystem::path& config, const std::string& resolv
 void run(const CLI::App& command, const Options& o) {
   const std::atomic<bool>& stop = stop_requested();
   const std::filesystem::path out = o.out;
+  require(!std::filesystem::exists(out / "config.json"),
+          "--out {} holds a model: choose a folder of the run's own", o.out);
   // An empty file is what a run leaves that failed in its first step: nothing to continue.
   const std::filesystem::path metrics = out / "metrics.jsonl";
   const bool exists = (std::filesystem::exists(metrics) && !std::filesystem::is_empty(metrics)) ||

@@ -44,16 +44,16 @@ std::string command_text(const PlannedRun& run) {
 void claim_directory(const PlannedRun& run) {
   const std::filesystem::path record = run.directory / "command.txt";
   const std::string command = command_text(run);
-  if (std::filesystem::exists(record)) {
-    require(read_text(record) == command,
-            "{} holds a run with other options (see command.txt in it): remove it or choose "
-            "another --out",
-            run.directory.string());
-    return;
-  }
-  require(!std::filesystem::exists(run.directory / "metrics.jsonl"),
-          "{} holds a run that is not of a comparison: remove it or choose another --out",
-          run.directory.string());
+  // A command that never came to a step, refused for a typing error, leaves nothing to lose.
+  const std::filesystem::path metrics = run.directory / "metrics.jsonl";
+  const bool has_steps =
+      (std::filesystem::exists(metrics) && !std::filesystem::is_empty(metrics)) ||
+      std::filesystem::exists(run.directory / "checkpoints");
+  const bool recorded = std::filesystem::exists(record);
+  if (recorded && read_text(record) == command) return;
+  require(!has_steps, "{} holds a run {}: remove it or choose another --out",
+          run.directory.string(),
+          recorded ? "with other options (see command.txt in it)" : "that is not of a comparison");
   std::filesystem::create_directories(run.directory);
   write_file_atomically(record, command);
 }

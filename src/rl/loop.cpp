@@ -135,7 +135,8 @@ void check(const RlOptions& o, const ModelConfig& model) {
           "--eval-temperature is {}, expected a finite value of at least 0", o.eval_temperature);
   const int64_t updates = total_updates(o);
   require(o.lr.warmup_steps <= updates,
-          "--lr-warmup-steps {} is more than the run's {} updates (--num-rollout {})",
+          "--lr-warmup-steps {} is more than the run's {} updates (--num-rollout {}): give fewer "
+          "steps of warm-up, or more of the run",
           o.lr.warmup_steps, updates, o.num_rollout);
   require(o.eval_top_p > 0 && o.eval_top_p <= 1, "--eval-top-p is {}, expected one in (0, 1]",
           o.eval_top_p);

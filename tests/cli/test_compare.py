@@ -92,3 +92,11 @@ def test_flags_of_train_may_follow_any_list(quads, tmp_path, option, value):
     result = quads("compare", "--out", tmp_path / "out", "--load", tmp_path / "none",
                    "--variant", "b=--recipe bf16", option, value, "--", "--lr", "1e-3", status=1)  # fmt: skip
     assert "there is no such model directory" in result.stderr
+
+
+def test_a_command_that_never_took_a_step_may_be_corrected(quads, base, config, tmp_path):
+    out = tmp_path / "out"
+    command = ["compare", "--config", config, "--load", base, "--out", out, "--recipes", "bf16"]
+    assert "unknown option --num-rolout" in quads(*command, "--", "--num-rolout", 1, status=1).stderr
+    quads(*command, "--", "--num-rollout", 1)
+    assert "other options" in quads(*command, "--", "--num-rollout", 2, status=1).stderr

@@ -48,6 +48,8 @@ def test_what_is_no_model_directory_is_told_from_one(quads, tmp_path):
         return quads("eval", "--model", model, status=1).stderr
 
     assert "hf download some/model --local-dir DIR" in error("some/model")
+    (tmp_path / "model.safetensors").write_bytes(b"")
+    assert f"name its folder {tmp_path}" in error(tmp_path / "model.safetensors")
     assert "download" not in error("/some/model") and "download" not in error("./model")
     run = tmp_path / "run"
     run.mkdir()

@@ -782,6 +782,12 @@ def test_wrong_options_are_one_line(train, tmp_path, recipe, options, status, na
     assert not out.exists()
 
 
+def test_a_run_is_not_written_into_a_model(quads, base):
+    error = quads("train", *TASK, "--load", base, "--out", base, "--num-rollout", 1, status=1).stderr
+    assert "holds a model: choose a folder of the run's own" in error
+    assert not (base / "metrics.jsonl").exists()
+
+
 def test_a_missing_base_is_named(quads, tmp_path):
     missing = tmp_path / "missing"
     error = one_line(quads("train", "--load", missing, "--out", tmp_path / "o", status=1).stderr)
