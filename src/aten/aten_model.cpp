@@ -63,7 +63,7 @@ at::Tensor AtenModel::attention(int64_t layer, const SequenceRows& part, const a
     product = (product.to(at::kFloat) + weight.of(at.qkv_bias)).to(at::kBFloat16);
   }
   const at::Tensor qkv = product.view({rows, heads + 2 * kv_heads, head_dim});
-  const auto [cos, sin] = device_.angles(part);
+  const auto angles = device_.angles(part);  // cosines, sines
   const auto norm_and_rotate = [&](int64_t first, int64_t count, int64_t norm_weight) {
     at::Tensor x = qkv.narrow(1, first, count).to(at::kFloat);
     if (norm_weight >= 0) {
@@ -71,7 +71,7 @@ at::Tensor AtenModel::attention(int64_t layer, const SequenceRows& part, const a
       x = norm(x.reshape({rows, count / together, together * head_dim}), weight.of(norm_weight))
               .view({rows, count, head_dim});
     }
-    return rotate(x, cos, sin).to(at::kBFloat16);
+    return rotate(x, angles.first, angles.second).to(at::kBFloat16);
   };
   const at::Tensor q = norm_and_rotate(0, heads, at.q_norm);
   const at::Tensor k = norm_and_rotate(heads, kv_heads, at.k_norm);

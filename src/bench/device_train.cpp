@@ -195,8 +195,8 @@ double used_gigabytes() {
 }
 
 double median(const std::vector<Step>& steps, const std::function<double(const Step&)>& part) {
-  std::vector<double> values;
-  for (const Step& s : steps) values.push_back(part(s));
+  std::vector<double> values(steps.size());
+  std::ranges::transform(steps, values.begin(), part);
   std::ranges::nth_element(values, values.begin() + std::ssize(values) / 2);
   return values[values.size() / 2];
 }

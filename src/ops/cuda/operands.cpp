@@ -215,7 +215,7 @@ QuantizedRows quantized_values(const DeviceCall& call, const at::Tensor& x, Weig
                                            compensation, bad_row);
   // q1 alone, or its sum with q2.
   const auto values = [&](const at::Tensor& q1, const at::Tensor& q2) {
-    const at::Tensor result = call.empty(x.sizes(), at::kBFloat16);
+    at::Tensor result = call.empty(x.sizes(), at::kBFloat16);
     cuda::image_values(call.context(),
                        {.q1 = device_data<Bf16>(q1),
                         .q2 = device_data<Bf16>(q2),
