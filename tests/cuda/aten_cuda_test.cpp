@@ -10,6 +10,7 @@
 #include "aten/aten_blocks.h"
 #include "aten/cuda_device.h"
 #include "cuda/cuda_blocks.h"
+#include "cuda/models.h"
 #include "cuda/rounded_parameters.h"
 #include "kernels/cuda/device_array.h"
 #include "model/side.h"
@@ -40,27 +41,6 @@ struct Case {
 
 constexpr auto kLinears = QuantizeScope::What::kLinears;
 
-// Many experts, few rows each; heads of 128 values, four to a key.
-ModelConfig wide_config() {
-  ModelConfig c = moe_config();
-  c.hidden_size = 256;
-  c.num_attention_heads = 4;
-  c.num_key_value_heads = 1;
-  c.head_dim = 128;
-  c.moe_intermediate_size = 160;
-  c.num_experts = 20;
-  c.num_experts_per_tok = 5;
-  c.norm_topk_prob = false;
-  c.initializer_range = 0.08;
-  return c;
-}
-
-ModelConfig whole_norm_config() {
-  ModelConfig c = olmoe_config();
-  c.head_dim = 48;
-  return c;
-}
-
 ModelConfig tied_config() {
   ModelConfig c = moe_config();
   c.tie_word_embeddings = true;
@@ -79,21 +59,6 @@ struct Whole {
 std::vector<float> minus(std::vector<float> a, const std::vector<float>& b) {
   for (size_t i = 0; i < a.size(); ++i) a[i] -= b[i];
   return a;
-}
-
-double relative_error(const float* a, const float* b, int64_t count) {
-  double difference = 0.0, norm = 0.0;
-  for (int64_t i = 0; i < count; ++i) {
-    difference += std::pow(double{a[i]} - b[i], 2);
-    norm += std::pow(double{b[i]}, 2);
-  }
-  if (norm == 0.0) return difference == 0.0 ? 0.0 : 1.0;
-  return std::sqrt(difference / norm);
-}
-
-double relative_error(const std::vector<float>& a, const std::vector<float>& b) {
-  EXPECT_EQ(a.size(), b.size());
-  return relative_error(a.data(), b.data(), std::ssize(b));
 }
 
 float max_difference(const std::vector<float>& a, const std::vector<float>& b) {

@@ -48,12 +48,14 @@ inline void decode_bf16_tiles(const TilePlaces (&at)[tiles], Sink&& sink) {
 
 #if defined(__AVX512F__)
 
+inline F16 from_fp16(__m256i halves) { return {_mm512_cvtph_ps(halves)}; }
+
 /// 16 E4M3 scales without sign, times 2^-112. As FP16 the code times 128 is value * 2^-8, and that
 /// conversion ignores the flush-denormals mode.
 inline F16 nvfp4_scales(const uint8_t* scales) {
   const __m128i codes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(scales));
   const __m256i halves = _mm256_slli_epi16(_mm256_cvtepu8_epi16(codes), 7);
-  return F16{_mm512_cvtph_ps(halves)} * splat(0x1p-104F);
+  return from_fp16(halves) * splat(0x1p-104F);
 }
 
 template <int tiles, class Sink>
@@ -86,38 +88,19 @@ inline void decode_nvfp4_tiles(const TilePlaces (&at)[tiles], Sink&& sink) {
   }
 }
 
-template <int tiles, class Sink>
-inline void decode_fp8_tiles(const TilePlaces (&at)[tiles], Sink&& sink) {
-  const __m256i magnitude = _mm256_set1_epi16(0x3F80);
-  const __m256i sign = _mm256_set1_epi16(static_cast<int16_t>(0x8000));
-  // Two factors: 2^(exponent + 8) alone could exceed FP32.
-  const F16 unbias = splat(0x1p8F);
-  for (int pair = 0; pair < 16; ++pair) {
-#pragma GCC unroll 4
-    for (int t = 0; t < tiles; ++t) {
-      const F16 scale = fp8_scale(at[t].scales);
-      const __m256i both =
-          _mm256_loadu_si256(reinterpret_cast<const __m256i*>(at[t].codes + pair * 32));
-      const __m256i even = _mm256_or_si256(_mm256_and_si256(_mm256_slli_epi16(both, 7), magnitude),
-                                           _mm256_and_si256(_mm256_slli_epi16(both, 8), sign));
-      const __m256i odd = _mm256_or_si256(_mm256_and_si256(_mm256_srli_epi16(both, 1), magnitude),
-                                          _mm256_and_si256(both, sign));
-      sink(pair, t, F16{_mm512_cvtph_ps(even)} * unbias * scale,
-           F16{_mm512_cvtph_ps(odd)} * unbias * scale);
-    }
-  }
-}
-
 #elif defined(__AVX2__)
+
+inline F16 from_fp16(__m256i halves) {
+  return {_mm256_cvtph_ps(_mm256_castsi256_si128(halves)),
+          _mm256_cvtph_ps(_mm256_extracti128_si256(halves, 1))};
+}
 
 /// 16 E4M3 scales without sign. As FP16 the code times 128 is value * 2^-8, and that conversion
 /// ignores the flush-denormals mode.
 inline F16 nvfp4_scales(const uint8_t* scales) {
   const __m128i codes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(scales));
   const __m256i halves = _mm256_slli_epi16(_mm256_cvtepu8_epi16(codes), 7);
-  return F16{_mm256_cvtph_ps(_mm256_castsi256_si128(halves)),
-             _mm256_cvtph_ps(_mm256_extracti128_si256(halves, 1))} *
-         splat(0x1p8F);
+  return from_fp16(halves) * splat(0x1p8F);
 }
 
 /// The pair of k whose codes are in bits 8..11 of the words, for eight n, as BF16 times 2^-112.
@@ -159,31 +142,6 @@ inline void decode_nvfp4_tiles(const TilePlaces (&at)[tiles], Sink&& sink) {
     pair(1, [](__m256i w) { return _mm256_slli_epi16(w, 4); });
     pair(2, [](__m256i w) { return w; });
     pair(3, [](__m256i w) { return _mm256_srli_epi16(w, 4); });
-  }
-}
-
-template <int tiles, class Sink>
-inline void decode_fp8_tiles(const TilePlaces (&at)[tiles], Sink&& sink) {
-  const __m256i magnitude = _mm256_set1_epi16(0x3F80);
-  const __m256i sign = _mm256_set1_epi16(static_cast<int16_t>(0x8000));
-  // Two factors: 2^(exponent + 8) alone could exceed FP32.
-  const F16 unbias = splat(0x1p8F);
-  const auto widen = [](__m256i halves) {
-    return F16{_mm256_cvtph_ps(_mm256_castsi256_si128(halves)),
-               _mm256_cvtph_ps(_mm256_extracti128_si256(halves, 1))};
-  };
-  for (int pair = 0; pair < 16; ++pair) {
-#pragma GCC unroll 4
-    for (int t = 0; t < tiles; ++t) {
-      const F16 scale = fp8_scale(at[t].scales);
-      const __m256i both =
-          _mm256_loadu_si256(reinterpret_cast<const __m256i*>(at[t].codes + pair * 32));
-      const __m256i even = _mm256_or_si256(_mm256_and_si256(_mm256_slli_epi16(both, 7), magnitude),
-                                           _mm256_and_si256(_mm256_slli_epi16(both, 8), sign));
-      const __m256i odd = _mm256_or_si256(_mm256_and_si256(_mm256_srli_epi16(both, 1), magnitude),
-                                          _mm256_and_si256(both, sign));
-      sink(pair, t, widen(even) * unbias * scale, widen(odd) * unbias * scale);
-    }
   }
 }
 
@@ -229,6 +187,31 @@ inline void decode_fp8_tiles(const TilePlaces (&at)[tiles], Sink&& sink) {
             [&](int n) { return e4m3_value(at[t].codes[pair * 32 + n * 2 + parity]) * scale; });
       };
       sink(pair, t, element(0), element(1));
+    }
+  }
+}
+
+#endif
+
+#if defined(__AVX2__)
+
+template <int tiles, class Sink>
+inline void decode_fp8_tiles(const TilePlaces (&at)[tiles], Sink&& sink) {
+  const __m256i magnitude = _mm256_set1_epi16(0x3F80);
+  const __m256i sign = _mm256_set1_epi16(static_cast<int16_t>(0x8000));
+  // Two factors: 2^(exponent + 8) alone could exceed FP32.
+  const F16 unbias = splat(0x1p8F);
+  for (int pair = 0; pair < 16; ++pair) {
+#pragma GCC unroll 4
+    for (int t = 0; t < tiles; ++t) {
+      const F16 scale = fp8_scale(at[t].scales);
+      const __m256i both =
+          _mm256_loadu_si256(reinterpret_cast<const __m256i*>(at[t].codes + pair * 32));
+      const __m256i even = _mm256_or_si256(_mm256_and_si256(_mm256_slli_epi16(both, 7), magnitude),
+                                           _mm256_and_si256(_mm256_slli_epi16(both, 8), sign));
+      const __m256i odd = _mm256_or_si256(_mm256_and_si256(_mm256_srli_epi16(both, 1), magnitude),
+                                          _mm256_and_si256(both, sign));
+      sink(pair, t, from_fp16(even) * unbias * scale, from_fp16(odd) * unbias * scale);
     }
   }
 }

@@ -9,6 +9,40 @@ namespace quads::kernels::cuda {
 inline constexpr uint32_t kNvfp4MaxBits = 0x4528;  // 2688 as BF16
 inline constexpr uint32_t kE4m3MaxBits = 0x43E0;   // 448
 
+/// A block of BF16, 16-byte aligned, as eight pairs.
+__device__ __forceinline__ void load_block(const uint16_t* x, uint32_t words[8]) {
+  const uint4 low = *reinterpret_cast<const uint4*>(x);
+  const uint4 high = *reinterpret_cast<const uint4*>(x + 8);
+  words[0] = low.x;
+  words[1] = low.y;
+  words[2] = low.z;
+  words[3] = low.w;
+  words[4] = high.x;
+  words[5] = high.y;
+  words[6] = high.z;
+  words[7] = high.w;
+}
+
+/// Eight pairs of BF16 to values; returns the bits of the largest magnitude.
+__device__ __forceinline__ uint32_t unpack_block(const uint32_t words[8], float values[16]) {
+  uint32_t largest = 0;
+#pragma unroll
+  for (int i = 0; i < 8; ++i) {
+    values[2 * i] = __uint_as_float(words[i] << 16);
+    values[2 * i + 1] = __uint_as_float(words[i] & 0xFFFF0000U);
+    largest = __vmaxu2(largest, words[i] & 0x7FFF7FFFU);
+  }
+  return max(largest & 0xFFFFU, largest >> 16);
+}
+
+/// The largest magnitude of a block.
+__device__ __forceinline__ float amax_of(const float x[16]) {
+  float amax = 0.0F;
+#pragma unroll
+  for (int i = 0; i < 16; ++i) amax = fmaxf(amax, fabsf(x[i]));
+  return amax;
+}
+
 /// numerics' smallest_power_of_two_scale, from the BF16 bits of an amax and of the largest value.
 __device__ __forceinline__ float power_of_two_scale(uint32_t amax, uint32_t max_value) {
   if (amax == 0) return 1.0F;

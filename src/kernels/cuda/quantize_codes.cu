@@ -35,16 +35,9 @@ __device__ __forceinline__ float decode_e4m3(uint32_t code) {
 template <bool bf16>
 __device__ __forceinline__ void load(const void* x, int64_t block, float values[16]) {
   if constexpr (bf16) {
-    const auto* words = static_cast<const uint4*>(x) + block * 2;
-#pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      const uint32_t four[4] = {words[i].x, words[i].y, words[i].z, words[i].w};
-#pragma unroll
-      for (int j = 0; j < 4; ++j) {
-        values[i * 8 + j * 2] = __uint_as_float(four[j] << 16);
-        values[i * 8 + j * 2 + 1] = __uint_as_float(four[j] & 0xFFFF0000U);
-      }
-    }
+    uint32_t words[8];
+    load_block(static_cast<const uint16_t*>(x) + block * 16, words);
+    unpack_block(words, values);
   } else {
     const auto* fours = static_cast<const float4*>(x) + block * 4;
 #pragma unroll
@@ -65,10 +58,8 @@ __global__ void __launch_bounds__(kThreads) quantize(QuantizeCodes args, bool po
        block += int64_t{gridDim.x} * kThreads) {
     float values[16];
     load<bf16>(args.x, block, values);
-    float amax = 0.0F;
-#pragma unroll
-    for (int i = 0; i < 16; ++i) amax = fmaxf(amax, fabsf(values[i]));
-    const float e4m3 = round_e4m3(fminf(__fdiv_rn(amax, 6.0F * args.global_scale), 448.0F));
+    const float e4m3 =
+        round_e4m3(fminf(__fdiv_rn(amax_of(values), 6.0F * args.global_scale), 448.0F));
     args.block_scales[block] = static_cast<uint8_t>(e4m3_code(e4m3));
     const float scale = e4m3 * args.global_scale;
     uint32_t words[2] = {0, 0};

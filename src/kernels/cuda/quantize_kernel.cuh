@@ -37,31 +37,6 @@ __device__ __forceinline__ void pack_fp16(const float q[16], float inverse_g, ui
   }
 }
 
-/// Eight pairs of BF16 to values; returns the bits of the largest magnitude.
-__device__ __forceinline__ uint32_t unpack_block(const uint32_t words[8], float values[16]) {
-  uint32_t largest = 0;
-#pragma unroll
-  for (int i = 0; i < 8; ++i) {
-    values[2 * i] = __uint_as_float(words[i] << 16);
-    values[2 * i + 1] = __uint_as_float(words[i] & 0xFFFF0000U);
-    largest = __vmaxu2(largest, words[i] & 0x7FFF7FFFU);
-  }
-  return max(largest & 0xFFFFU, largest >> 16);
-}
-
-__device__ __forceinline__ void load_block(const uint16_t* x, uint32_t words[8]) {
-  const uint4 low = *reinterpret_cast<const uint4*>(x);
-  const uint4 high = *reinterpret_cast<const uint4*>(x + 8);
-  words[0] = low.x;
-  words[1] = low.y;
-  words[2] = low.z;
-  words[3] = low.w;
-  words[4] = high.x;
-  words[5] = high.y;
-  words[6] = high.z;
-  words[7] = high.w;
-}
-
 /// bf16(silu(gate) * up) of a block.
 __device__ __forceinline__ void load_silu_block(const float* gate, const float* up,
                                                 uint32_t words[8]) {
@@ -72,13 +47,6 @@ __device__ __forceinline__ void load_silu_block(const float* gate, const float* 
     words[2 * i] = as_bits(__floats2bfloat162_rn(silu(g.x) * u.x, silu(g.y) * u.y));
     words[2 * i + 1] = as_bits(__floats2bfloat162_rn(silu(g.z) * u.z, silu(g.w) * u.w));
   }
-}
-
-__device__ __forceinline__ float amax_of(const float x[16]) {
-  float amax = 0.0F;
-#pragma unroll
-  for (int i = 0; i < 16; ++i) amax = fmaxf(amax, fabsf(x[i]));
-  return amax;
 }
 
 /// What the residual x - q1 leaves of one block, in place of x.

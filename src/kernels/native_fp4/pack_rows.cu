@@ -35,26 +35,6 @@ __device__ RowFacts combine(RowFacts mine) {
   return all;
 }
 
-__device__ __forceinline__ void load_words(const uint16_t* x, uint32_t words[8]) {
-  const uint4 low = reinterpret_cast<const uint4*>(x)[0];
-  const uint4 high = reinterpret_cast<const uint4*>(x)[1];
-  words[0] = low.x;
-  words[1] = low.y;
-  words[2] = low.z;
-  words[3] = low.w;
-  words[4] = high.x;
-  words[5] = high.y;
-  words[6] = high.z;
-  words[7] = high.w;
-}
-
-__device__ __forceinline__ uint32_t largest_of(const uint32_t words[8]) {
-  uint32_t largest = 0;
-#pragma unroll
-  for (int i = 0; i < 8; ++i) largest = __vmaxu2(largest, words[i] & 0x7FFF7FFFU);
-  return max(largest & 0xFFFFU, largest >> 16);
-}
-
 // The codes of 16 values under the E4M3 value `scale` and g.
 __device__ __forceinline__ uint2 codes_of(const float x[16], float scale, float g) {
   uint32_t codes[2] = {0, 0};
@@ -75,9 +55,10 @@ __global__ void __launch_bounds__(kMaxThreads) pack_rows_kernel(PackRows args, P
   const int blocks = static_cast<int>(args.k / kBlock);
   RowFacts facts = {0, 0, 0};
   uint32_t words[8];
+  float values[16];
   for (int block = threadIdx.x; block < blocks; block += blockDim.x) {
-    load_words(x + block * kBlock, words);
-    facts.amax = max(facts.amax, largest_of(words));
+    cuda::load_block(x + block * kBlock, words);
+    facts.amax = max(facts.amax, cuda::unpack_block(words, values));
   }
   for (int group = threadIdx.x; group < args.groups; group += blockDim.x) {
     const int32_t end = args.offsets[group];
@@ -95,32 +76,23 @@ __global__ void __launch_bounds__(kMaxThreads) pack_rows_kernel(PackRows args, P
   const int64_t row_of_group = row - facts.group_end;
 
   for (int block = threadIdx.x; block < blocks; block += blockDim.x) {
-    load_words(x + block * kBlock, words);
-    float values[16];
-#pragma unroll
-    for (int i = 0; i < 8; ++i) {
-      values[2 * i] = __uint_as_float(words[i] << 16);
-      values[2 * i + 1] = __uint_as_float(words[i] & 0xFFFF0000U);
-    }
-    const float s1 = cuda::e4m3_scale(__uint_as_float(largest_of(words) << 16), inverse_g);
+    cuda::load_block(x + block * kBlock, words);
+    const uint32_t largest = cuda::unpack_block(words, values);
+    const float s1 = cuda::e4m3_scale(__uint_as_float(largest << 16), inverse_g);
     codes[block] = codes_of(values, s1, g);
     scales[scale_offset(row_of_group, block, shape.columns)] =
         static_cast<uint8_t>(cuda::e4m3_code(s1));
     float q[16];
     cuda::quantize_values(values, s1 * g, q);
-    float largest_q = 0.0F, largest_residual = 0.0F;
-#pragma unroll
-    for (int i = 0; i < 16; ++i) largest_q = fmaxf(largest_q, fabsf(q[i]));
-    bad |= !(largest_q < __uint_as_float(0x7F800000U));
+    bad |= !(cuda::amax_of(q) < __uint_as_float(0x7F800000U));
     const int place = args.place == nullptr ? -1 : args.place[block];
     if (place < 0) continue;
 #pragma unroll
     for (int i = 0; i < 16; ++i) {
       const bool kept = args.channel_mask == nullptr || args.channel_mask[block * kBlock + i] != 0;
       values[i] = kept ? values[i] - q[i] : 0.0F;
-      largest_residual = fmaxf(largest_residual, fabsf(values[i]));
     }
-    const float s2 = cuda::e4m3_scale(largest_residual, inverse_g);
+    const float s2 = cuda::e4m3_scale(cuda::amax_of(values), inverse_g);
     codes[blocks + place] = codes_of(values, s2, g);
     scales[scale_offset(row_of_group, blocks + place, shape.columns)] =
         static_cast<uint8_t>(cuda::e4m3_code(s2));
