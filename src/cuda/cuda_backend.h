@@ -7,7 +7,7 @@
 #include <tuple>
 
 #include "cuda/device_blocks.h"
-#include "kernels/cuda/sample_rows.h"
+#include "kernels/cuda/sampling/sample_rows.h"
 #include "rollout/backend.h"
 
 namespace quads::cuda {

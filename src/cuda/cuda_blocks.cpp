@@ -5,7 +5,7 @@
 
 #include "base/error.h"
 #include "cuda/cuda_blocks_parts.h"
-#include "kernels/cuda/sample_rows.h"
+#include "kernels/cuda/sampling/sample_rows.h"
 #include "rollout/kv_cache.h"
 
 namespace quads::cuda {

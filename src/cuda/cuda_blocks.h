@@ -8,7 +8,7 @@
 #include <span>
 
 #include "cuda/device_blocks.h"
-#include "kernels/cuda/attention_backward.h"
+#include "kernels/cuda/gradients/attention_backward.h"
 #include "model/blocks.h"
 
 namespace quads::cuda {

@@ -2,11 +2,11 @@
 #include <algorithm>
 
 #include "cuda/cuda_blocks_parts.h"
-#include "kernels/cuda/dequantize_weights.h"
-#include "kernels/cuda/gradient_gemm.h"
-#include "kernels/cuda/head_gradients.h"
-#include "kernels/cuda/moe_gradients.h"
-#include "kernels/cuda/row_gradients.h"
+#include "kernels/cuda/gradients/gradient_gemm.h"
+#include "kernels/cuda/gradients/head_gradients.h"
+#include "kernels/cuda/gradients/moe_gradients.h"
+#include "kernels/cuda/gradients/row_gradients.h"
+#include "kernels/cuda/quantize/dequantize_weights.h"
 
 namespace quads::cuda {
 

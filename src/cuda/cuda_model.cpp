@@ -5,12 +5,12 @@
 #include "base/error.h"
 #include "cuda/memory_plan.h"
 #include "kernels/block_order.h"
-#include "kernels/cuda/fragment_weights.h"
-#include "kernels/cuda/grouped_gemm.h"
-#include "kernels/cuda/kv_pages.h"
-#include "kernels/cuda/quantize_rows.h"
-#include "kernels/cuda/quantize_weights.h"
-#include "kernels/cuda/route.h"
+#include "kernels/cuda/attention/kv_pages.h"
+#include "kernels/cuda/experts/fragment_weights.h"
+#include "kernels/cuda/experts/grouped_gemm.h"
+#include "kernels/cuda/experts/route.h"
+#include "kernels/cuda/quantize/quantize_rows.h"
+#include "kernels/cuda/quantize/quantize_weights.h"
 
 namespace quads::cuda {
 

@@ -8,7 +8,7 @@
 #include "cuda/device_memory.h"
 #include "cuda/device_rope.h"
 #include "cuda/parameter_source.h"
-#include "kernels/cuda/weight_format.h"
+#include "kernels/cuda/experts/weight_format.h"
 #include "model/sites.h"
 #include "model/stored_weights.h"
 

@@ -3,7 +3,7 @@
 
 #include "cuda/device_memory.h"
 #include "cuda/parameter_source.h"
-#include "kernels/cuda/adamw.h"
+#include "kernels/cuda/gradients/adamw.h"
 #include "trainer/optimizer.h"
 
 namespace quads::cuda {

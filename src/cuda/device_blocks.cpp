@@ -3,13 +3,13 @@
 #include <algorithm>
 #include <cmath>
 
-#include "kernels/cuda/dense_gemm.h"
-#include "kernels/cuda/gather_rows.h"
-#include "kernels/cuda/grouped_gemm.h"
-#include "kernels/cuda/qkv_rows.h"
-#include "kernels/cuda/quantize_rows.h"
-#include "kernels/cuda/route.h"
-#include "kernels/cuda/token_rows.h"
+#include "kernels/cuda/attention/qkv_rows.h"
+#include "kernels/cuda/dense/dense_gemm.h"
+#include "kernels/cuda/experts/grouped_gemm.h"
+#include "kernels/cuda/experts/route.h"
+#include "kernels/cuda/quantize/quantize_rows.h"
+#include "kernels/cuda/rows/gather_rows.h"
+#include "kernels/cuda/rows/token_rows.h"
 
 namespace quads::cuda {
 

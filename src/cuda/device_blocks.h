@@ -3,11 +3,11 @@
 #pragma once
 
 #include "cuda/cuda_model.h"
-#include "kernels/cuda/activation_image.h"
-#include "kernels/cuda/attention_rows.h"
-#include "kernels/cuda/grouped_gemm.h"
-#include "kernels/cuda/kv_pages.h"
-#include "kernels/cuda/quantize_rows.h"
+#include "kernels/cuda/attention/attention_rows.h"
+#include "kernels/cuda/attention/kv_pages.h"
+#include "kernels/cuda/experts/activation_image.h"
+#include "kernels/cuda/experts/grouped_gemm.h"
+#include "kernels/cuda/quantize/quantize_rows.h"
 
 namespace quads::cuda {
 
@@ -103,7 +103,8 @@ class DeviceBlocks {
   float attention_scale() const;
   int64_t max_rows() const { return max_rows_; }
   int64_t max_logits_rows() const { return max_logits_rows_; }
-  /// Lowered to the first row whose activations are not finite (kernels/cuda/quantize_rows.h).
+  /// Lowered to the first row whose activations are not finite
+  /// (kernels/cuda/quantize/quantize_rows.h).
   int32_t* first_bad_row() const { return first_bad_row_.data(); }
   int64_t scratch_bytes() const { return scratch_bytes_; }
 

@@ -6,7 +6,7 @@
 
 #include "base/error.h"
 #include "cuda/cuda_model.h"
-#include "kernels/cuda/weight_format.h"
+#include "kernels/cuda/experts/weight_format.h"
 
 namespace quads::cuda {
 namespace {

@@ -3,10 +3,10 @@
 #include <algorithm>
 
 #include "base/error.h"
-#include "kernels/cuda/dequantize_weights.h"
-#include "kernels/cuda/moe_gradients.h"
-#include "kernels/cuda/quantize_rows.h"
-#include "kernels/cuda/quantize_weights.h"
+#include "kernels/cuda/gradients/moe_gradients.h"
+#include "kernels/cuda/quantize/dequantize_weights.h"
+#include "kernels/cuda/quantize/quantize_rows.h"
+#include "kernels/cuda/quantize/quantize_weights.h"
 
 namespace quads::cuda {
 

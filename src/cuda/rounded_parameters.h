@@ -10,7 +10,7 @@
 #include "cuda/device_memory.h"
 #include "cuda/device_rope.h"
 #include "cuda/parameter_source.h"
-#include "kernels/cuda/activation_image.h"
+#include "kernels/cuda/experts/activation_image.h"
 #include "model/device_operands.h"
 
 namespace quads::cuda {

@@ -11,7 +11,7 @@
 #include "cuda/device.h"
 #include "cuda/memory_plan.h"
 #include "cuda/rounded_parameters.h"
-#include "kernels/cuda/route.h"
+#include "kernels/cuda/experts/route.h"
 #include "trainer/aten_memory.h"
 
 namespace quads {

@@ -1,7 +1,7 @@
 // Activations: a block of threads a row, a thread a block of 16 at a time, twice: for the row's
 // largest magnitude and for its codes.
 #include "kernels/cuda/launch.cuh"
-#include "kernels/cuda/quantize_block.cuh"
+#include "kernels/cuda/quantize/quantize_block.cuh"
 #include "kernels/native_fp4/layout.h"
 #include "kernels/native_fp4/pack_launch.h"
 

@@ -3,7 +3,7 @@
 #include <ATen/ops/empty_like.h>
 
 #include "base/error.h"
-#include "kernels/cuda/token_rows.h"
+#include "kernels/cuda/rows/token_rows.h"
 #include "ops/cuda/operands.h"
 #include "ops/experts_backward.h"
 

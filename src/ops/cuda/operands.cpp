@@ -6,12 +6,12 @@
 
 #include "base/error.h"
 #include "kernels/block_order.h"
-#include "kernels/cuda/activation_image.h"
-#include "kernels/cuda/dequantize_weights.h"
-#include "kernels/cuda/moe_gradients.h"
-#include "kernels/cuda/quantize_rows.h"
-#include "kernels/cuda/quantize_weights.h"
-#include "kernels/cuda/route.h"
+#include "kernels/cuda/experts/activation_image.h"
+#include "kernels/cuda/experts/route.h"
+#include "kernels/cuda/gradients/moe_gradients.h"
+#include "kernels/cuda/quantize/dequantize_weights.h"
+#include "kernels/cuda/quantize/quantize_rows.h"
+#include "kernels/cuda/quantize/quantize_weights.h"
 #include "numerics/bf16.h"
 
 namespace quads::ops {

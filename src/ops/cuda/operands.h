@@ -7,8 +7,8 @@
 
 #include "kernels/cpu/gemm_kernels.h"
 #include "kernels/cpu/row_kernels.h"
-#include "kernels/cuda/grouped_gemm.h"
-#include "kernels/cuda/weight_format.h"
+#include "kernels/cuda/experts/grouped_gemm.h"
+#include "kernels/cuda/experts/weight_format.h"
 #include "ops/cuda/device_call.h"
 #include "ops/fake_quantize.h"
 

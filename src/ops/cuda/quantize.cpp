@@ -8,7 +8,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "kernels/cuda/quantize_codes.h"
+#include "kernels/cuda/quantize/quantize_codes.h"
 #include "numerics/nvfp4.h"
 #include "ops/cuda/operands.h"
 #include "ops/fake_quantize.h"

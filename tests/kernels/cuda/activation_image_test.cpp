@@ -1,5 +1,5 @@
 // Places in the image of activations: each is one row's alone, and a tile's stage is contiguous.
-#include "kernels/cuda/activation_image.h"
+#include "kernels/cuda/experts/activation_image.h"
 
 #include <gtest/gtest.h>
 

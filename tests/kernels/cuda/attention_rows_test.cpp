@@ -1,6 +1,6 @@
 // Attention over pages on a device: against FP64, and its rows bit for bit over tiles, batches,
 // orders and places of pages.
-#include "kernels/cuda/attention_rows.h"
+#include "kernels/cuda/attention/attention_rows.h"
 
 #include <gtest/gtest.h>
 
@@ -8,8 +8,8 @@
 #include <map>
 
 #include "base/error.h"
+#include "kernels/cuda/attention/qkv_rows.h"
 #include "kernels/cuda/kv_problem.h"
-#include "kernels/cuda/qkv_rows.h"
 #include "kernels/cuda/test_values.h"
 
 namespace quads::kernels::cuda {

@@ -14,7 +14,7 @@
 #include "base/random.h"
 #include "kernels/cuda/bench_layer.h"
 #include "kernels/cuda/bench_timing.h"
-#include "kernels/cuda/sample_rows.h"
+#include "kernels/cuda/sampling/sample_rows.h"
 
 namespace quads::kernels::cuda {
 namespace {

@@ -8,12 +8,12 @@
 #include <string>
 #include <string_view>
 
-#include "kernels/cuda/attention_rows.h"
+#include "kernels/cuda/attention/attention_rows.h"
+#include "kernels/cuda/attention/qkv_rows.h"
 #include "kernels/cuda/bench.h"
 #include "kernels/cuda/bench_timing.h"
-#include "kernels/cuda/dense_gemm.h"
+#include "kernels/cuda/dense/dense_gemm.h"
 #include "kernels/cuda/kv_problem.h"
-#include "kernels/cuda/qkv_rows.h"
 #include "kernels/cuda/test_values.h"
 
 namespace quads::kernels::cuda {

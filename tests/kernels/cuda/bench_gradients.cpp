@@ -8,7 +8,7 @@
 #include "kernels/cuda/bench_timing.h"
 #include "kernels/cuda/device_array.h"
 #include "kernels/cuda/fill_random.h"
-#include "kernels/cuda/gradient_gemm.h"
+#include "kernels/cuda/gradients/gradient_gemm.h"
 
 namespace quads::kernels::cuda {
 namespace {

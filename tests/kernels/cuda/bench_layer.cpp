@@ -4,11 +4,11 @@
 #include <climits>
 
 #include "base/random.h"
-#include "kernels/cuda/fragment_plain.h"
-#include "kernels/cuda/fragment_weights.h"
+#include "kernels/cuda/experts/fragment_plain.h"
+#include "kernels/cuda/experts/fragment_weights.h"
 #include "kernels/cuda/moe_problem.h"
-#include "kernels/cuda/quantize_rows.h"
-#include "kernels/cuda/token_rows.h"
+#include "kernels/cuda/quantize/quantize_rows.h"
+#include "kernels/cuda/rows/token_rows.h"
 #include "numerics/nvfp4.h"
 
 namespace quads::kernels::cuda {

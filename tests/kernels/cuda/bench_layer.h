@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "kernels/cuda/device_array.h"
-#include "kernels/cuda/grouped_gemm.h"
-#include "kernels/cuda/route.h"
+#include "kernels/cuda/experts/grouped_gemm.h"
+#include "kernels/cuda/experts/route.h"
 
 namespace quads::kernels::cuda {
 

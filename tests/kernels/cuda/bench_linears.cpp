@@ -5,11 +5,11 @@
 #include <algorithm>
 #include <cstdio>
 
-#include "kernels/cuda/activation_image.h"
 #include "kernels/cuda/bench.h"
 #include "kernels/cuda/bench_timing.h"
 #include "kernels/cuda/device_array.h"
-#include "kernels/cuda/grouped_gemm.h"
+#include "kernels/cuda/experts/activation_image.h"
+#include "kernels/cuda/experts/grouped_gemm.h"
 
 namespace quads::kernels::cuda {
 namespace {

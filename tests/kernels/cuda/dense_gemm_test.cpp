@@ -1,6 +1,6 @@
 // The dense product on a device: against FP64, and its rows bit for bit over tiles, numbers and
 // orders of rows.
-#include "kernels/cuda/dense_gemm.h"
+#include "kernels/cuda/dense/dense_gemm.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // Fragments back to matrices: the values of numerics' quantisers, exactly.
-#include "kernels/cuda/dequantize_weights.h"
+#include "kernels/cuda/quantize/dequantize_weights.h"
 
 #include <gtest/gtest.h>
 
@@ -8,7 +8,7 @@
 #include "base/error.h"
 #include "base/random.h"
 #include "kernels/cuda/device_array.h"
-#include "kernels/cuda/quantize_weights.h"
+#include "kernels/cuda/quantize/quantize_weights.h"
 #include "numerics/fp8.h"
 #include "numerics/nvfp4.h"
 

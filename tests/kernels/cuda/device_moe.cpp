@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <climits>
 
-#include "kernels/cuda/fragment_weights.h"
+#include "kernels/cuda/experts/fragment_weights.h"
 
 namespace quads::kernels::cuda {
 namespace {

@@ -6,10 +6,10 @@
 #include <vector>
 
 #include "kernels/cuda/device_array.h"
-#include "kernels/cuda/fragment_weights.h"
-#include "kernels/cuda/grouped_gemm.h"
+#include "kernels/cuda/experts/fragment_weights.h"
+#include "kernels/cuda/experts/grouped_gemm.h"
 #include "kernels/cuda/moe_problem.h"
-#include "kernels/cuda/quantize_rows.h"
+#include "kernels/cuda/quantize/quantize_rows.h"
 
 namespace quads::kernels::cuda {
 

@@ -1,5 +1,5 @@
 // FP8 and BF16 weights in fragment order: the inverse, every code, the operand, what is refused.
-#include "kernels/cuda/fragment_plain.h"
+#include "kernels/cuda/experts/fragment_plain.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // Weights in fragment order: the inverse, every code and scale, the order of K, what is refused.
-#include "kernels/cuda/fragment_weights.h"
+#include "kernels/cuda/experts/fragment_weights.h"
 
 #include <gtest/gtest.h>
 
@@ -8,9 +8,9 @@
 #include <cstring>
 
 #include "base/error.h"
-#include "kernels/cuda/fragment_codes_fp16.h"
+#include "kernels/cuda/experts/fragment_codes_fp16.h"
+#include "kernels/cuda/experts/paired_rows.h"
 #include "kernels/cuda/moe_problem.h"
-#include "kernels/cuda/paired_rows.h"
 #include "numerics/bf16.h"
 #include "numerics/e2m1.h"
 #include "numerics/e4m3.h"

@@ -1,5 +1,5 @@
 // The backward's products against FP64, over all tiles and groups; what lies outside is untouched.
-#include "kernels/cuda/gradient_gemm.h"
+#include "kernels/cuda/gradients/gradient_gemm.h"
 
 #include <gtest/gtest.h>
 

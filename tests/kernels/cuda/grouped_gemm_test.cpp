@@ -1,6 +1,6 @@
 // The grouped product on a device: against FP64 on the same operands, and its rows bit for bit over
 // tiles, batches, orders and neighbours.
-#include "kernels/cuda/grouped_gemm.h"
+#include "kernels/cuda/experts/grouped_gemm.h"
 
 #include <gtest/gtest.h>
 
@@ -13,7 +13,7 @@
 #include "kernels/cpu/flush_denormals.h"
 #include "kernels/cpu/isa.h"
 #include "kernels/cuda/device_moe.h"
-#include "kernels/cuda/fragment_weights.h"
+#include "kernels/cuda/experts/fragment_weights.h"
 
 namespace quads::kernels::cuda {
 namespace {

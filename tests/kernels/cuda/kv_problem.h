@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "base/random.h"
+#include "kernels/cuda/attention/kv_pages.h"
 #include "kernels/cuda/device_array.h"
-#include "kernels/cuda/kv_pages.h"
 #include "numerics/bf16.h"
 
 namespace quads::kernels::cuda {

@@ -10,7 +10,7 @@
 
 #include "base/error.h"
 #include "base/random.h"
-#include "kernels/cuda/fragment_weights.h"
+#include "kernels/cuda/experts/fragment_weights.h"
 #include "numerics/e4m3.h"
 #include "numerics/rac.h"
 

@@ -6,8 +6,8 @@
 #include <span>
 #include <vector>
 
-#include "kernels/cuda/activation_image.h"
-#include "kernels/cuda/weight_format.h"
+#include "kernels/cuda/experts/activation_image.h"
+#include "kernels/cuda/experts/weight_format.h"
 #include "numerics/bf16.h"
 #include "numerics/fp8.h"
 #include "numerics/nvfp4.h"

@@ -1,5 +1,5 @@
 // From the qkv product to queries and KV pages on a device: the CPU's row kernels bit for bit.
-#include "kernels/cuda/qkv_rows.h"
+#include "kernels/cuda/attention/qkv_rows.h"
 
 #include <gtest/gtest.h>
 

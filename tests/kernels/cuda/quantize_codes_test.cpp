@@ -1,5 +1,5 @@
 // Codes and scales on a device against the scalar quantiser, for any global scale, and back.
-#include "kernels/cuda/quantize_codes.h"
+#include "kernels/cuda/quantize/quantize_codes.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // The row quantiser on a device: numerics bit for bit, in the right places and nowhere else.
-#include "kernels/cuda/quantize_rows.h"
+#include "kernels/cuda/quantize/quantize_rows.h"
 
 #include <gtest/gtest.h>
 
@@ -11,7 +11,7 @@
 #include "base/error.h"
 #include "base/random.h"
 #include "kernels/cuda/device_moe.h"
-#include "kernels/cuda/fragment_weights.h"
+#include "kernels/cuda/experts/fragment_weights.h"
 
 namespace quads::kernels::cuda {
 namespace {

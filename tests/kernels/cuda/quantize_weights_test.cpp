@@ -1,5 +1,5 @@
 // Weights quantised on a device: the bytes of numerics' quantisers, packed on the CPU.
-#include "kernels/cuda/quantize_weights.h"
+#include "kernels/cuda/quantize/quantize_weights.h"
 
 #include <gtest/gtest.h>
 
@@ -9,8 +9,8 @@
 #include "base/error.h"
 #include "base/random.h"
 #include "kernels/cuda/device_array.h"
-#include "kernels/cuda/fragment_plain.h"
-#include "kernels/cuda/fragment_weights.h"
+#include "kernels/cuda/experts/fragment_plain.h"
+#include "kernels/cuda/experts/fragment_weights.h"
 #include "numerics/fp8.h"
 #include "numerics/nvfp4.h"
 

@@ -1,6 +1,6 @@
 // Log-probabilities, entropies and draws on a device: against a scalar loop in the written order
 // bit for bit, and against the CPU's row kernels.
-#include "kernels/cuda/sample_rows.h"
+#include "kernels/cuda/sampling/sample_rows.h"
 
 #include <gtest/gtest.h>
 
@@ -17,7 +17,7 @@
 #include "kernels/cpu/flush_denormals.h"
 #include "kernels/cpu/isa.h"
 #include "kernels/cuda/device_array.h"
-#include "kernels/cuda/token_rows.h"
+#include "kernels/cuda/rows/token_rows.h"
 #include "numerics/math.h"
 
 namespace quads::kernels::cuda {

@@ -1,6 +1,6 @@
 // Routing, sorting, norm, combination and the quantiser's other sources on a device: the CPU's row
 // kernels and numerics bit for bit.
-#include "kernels/cuda/token_rows.h"
+#include "kernels/cuda/rows/token_rows.h"
 
 #include <gtest/gtest.h>
 
@@ -16,9 +16,9 @@
 #include "kernels/cpu/flush_denormals.h"
 #include "kernels/cpu/isa.h"
 #include "kernels/cuda/device_array.h"
+#include "kernels/cuda/experts/route.h"
 #include "kernels/cuda/moe_problem.h"
-#include "kernels/cuda/quantize_rows.h"
-#include "kernels/cuda/route.h"
+#include "kernels/cuda/quantize/quantize_rows.h"
 #include "numerics/fp8.h"
 #include "numerics/math.h"
 #include "numerics/rac.h"

@@ -9,8 +9,8 @@
 
 #include "base/error.h"
 #include "kernels/cuda/device_moe.h"
-#include "kernels/cuda/fragment_plain.h"
-#include "kernels/cuda/fragment_weights.h"
+#include "kernels/cuda/experts/fragment_plain.h"
+#include "kernels/cuda/experts/fragment_weights.h"
 #include "numerics/nvfp4.h"
 
 namespace quads::kernels::cuda {
