@@ -31,9 +31,9 @@ at::Tensor linear_nvfp4_cuda(const at::Tensor& x, const at::Tensor& weight,
   const BadRow bad_row(call);
   const DeviceImage image = quantize_image(call, {.x = rows}, places, places.image_rows, 1,
                                            activation_format(weight_only), compensation, bad_row);
-  const at::Tensor y = multiply(call, packed, image, places, cuda::GemmOutput::kBf16);
+  const at::Tensor y = multiply(call, packed, image, places, cuda::GemmOutput::kFp32);
   bad_row.check("linear_nvfp4: x");
-  return y.narrow(1, 0, packed.n).contiguous().view(shape);
+  return y.narrow(1, 0, packed.n).to(at::kBFloat16, false, false, at::MemoryFormat::Contiguous).view(shape);
 }
 
 std::tuple<at::Tensor, at::Tensor> linear_nvfp4_backward_cuda(

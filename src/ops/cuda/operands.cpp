@@ -183,9 +183,8 @@ DeviceImage quantize_image(const DeviceCall& call, const RowSource& source, cons
 at::Tensor multiply(const DeviceCall& call, const DeviceWeights& weights, const DeviceImage& image,
                     const Places& places, cuda::GemmOutput output) {
   const bool activated = output == cuda::GemmOutput::kSilu;
-  const bool bf16 = activated || output == cuda::GemmOutput::kBf16;
   at::Tensor y = call.empty({places.slots(), activated ? weights.padded_n / 2 : weights.padded_n},
-                            bf16 ? at::kBFloat16 : at::kFloat);
+                            activated ? at::kBFloat16 : at::kFloat);
   cuda::grouped_gemm(call.context(), {.experts = static_cast<int>(weights.matrices),
                                       .n = weights.padded_n,
                                       .k = weights.k,

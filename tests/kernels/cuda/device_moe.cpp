@@ -114,8 +114,8 @@ GroupedGemm DeviceMoe::gemm(GemmOutput output) {
 
 std::vector<uint32_t> DeviceMoe::y_bits(GemmOutput output) const {
   const std::vector<uint32_t> words = y_->download();
-  const bool rounded = output == GemmOutput::kBf16 || output == GemmOutput::kSilu;
-  const int64_t count = rows_ * (output == GemmOutput::kSilu ? n_ / 2 : n_);
+  const bool rounded = output == GemmOutput::kSilu;
+  const int64_t count = rows_ * (rounded ? n_ / 2 : n_);
   std::vector<uint32_t> bits(count);
   for (int64_t i = 0; i < count; ++i) {
     bits[i] = rounded ? words[i / 2] >> (i % 2 * 16) & 0xFFFFU : words[i];

@@ -92,12 +92,6 @@ void check_against_fp64(const Case& c, const Compensation& compensation,
                                     << compensation.residual_blocks << " compensated blocks");
     const std::vector<uint32_t> y = moe.multiply(tile);
     expect_close(y, product, c.n, c.k, routing, tile_name(tile));
-    const std::vector<uint32_t> rounded = moe.multiply(tile, GemmOutput::kBf16);
-    int64_t differ = 0;
-    for (size_t i = 0; i < y.size(); ++i) {
-      differ += to_bf16(std::bit_cast<float>(y[i])).bits != rounded[i];
-    }
-    EXPECT_EQ(differ, 0) << "BF16 output is not the rounded FP32 output";
   }
 }
 

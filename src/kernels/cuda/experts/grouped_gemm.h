@@ -23,7 +23,6 @@ inline constexpr int kMaxExperts = 512;
 /// What becomes of the sums.
 enum class GemmOutput : uint8_t {
   kFp32,      // y [rows, n]
-  kBf16,      // the same, rounded
   kGatesUps,  // of paired rows of W (paired_rows.h): FP32 y [rows, n], gates, then ups
   kSilu,      // of paired rows: BF16 y [rows, n / 2], silu(gate) * up as the quantiser makes it
 };

@@ -22,48 +22,52 @@ __device__ __forceinline__ void scale_sums(const float* scales, int lane, float*
   d[3] *= two.y;
 }
 
-/// A warp's sums of 16 rows of N from `row` on and 8 rows of activations from `column` on, to y.
-/// Lane 4 g + t has rows g, g + 8 and columns 2 t, 2 t + 1.
-__device__ __forceinline__ void store_sums(const float* d, int row, int column, int lane,
-                                           const Unit& unit, const GemmArgs& args) {
-  if (args.output == GemmOutput::kBf16) {
-    // Transposed, a lane has two neighbours of one row of y.
-    const uint32_t low =
-        transpose_8x8(as_bits(__floats2bfloat162_rn(d[0] * unit.scale, d[1] * unit.scale)));
-    const uint32_t high =
-        transpose_8x8(as_bits(__floats2bfloat162_rn(d[2] * unit.scale, d[3] * unit.scale)));
-    const int at = column + (lane >> 2);
-    if (at >= unit.rows) return;
-    auto* y = static_cast<uint16_t*>(args.y) + static_cast<int64_t>(unit.first_row + at) * args.n +
-              row + (lane & 3) * 2;
-    reinterpret_cast<uint32_t*>(y)[0] = low;
-    reinterpret_cast<uint32_t*>(y)[4] = high;
-    return;
-  }
+/// A warp's sums of 16 rows of N from `row` on and `groups` x 8 rows of activations, to y. Lane
+/// 4 g + t has rows g, g + 8 and columns 2 t, 2 t + 1 of every group. What a unit says is read once,
+/// addresses advance by additions: products of few stages feel every instruction here.
+template <int groups>
+__device__ __forceinline__ void store_sums(const float* sums, int row, int lane, const Unit& unit,
+                                           const GemmArgs& args) {
+  const float scale = unit.scale;
+  const int64_t n = args.n;
   // Eight lanes of equal t write 32 bytes, a sector.
   const bool paired = args.output == GemmOutput::kGatesUps;
-  const int step = paired ? args.n / 2 : 8;  // to row g + 8
-  auto* y = static_cast<float*>(args.y) + (paired ? row / 2 : row) + (lane >> 2);
+  const int left = unit.rows - (lane & 3) * 2;
+  float* y = static_cast<float*>(args.y) + (unit.first_row + (lane & 3) * 2) * n +
+             (paired ? row / 2 : row) + (lane >> 2);
+  float* below = y + (paired ? n / 2 : 8);  // row g + 8
 #pragma unroll
-  for (int i = 0; i < 4; ++i) {
-    const int at = column + (lane & 3) * 2 + (i & 1);
-    if (at >= unit.rows) continue;
-    y[static_cast<int64_t>(unit.first_row + at) * args.n + (i >> 1) * step] = d[i] * unit.scale;
+  for (int j = 0; j < groups; ++j, y += 8 * n, below += 8 * n) {
+    const float* d = sums + j * 4;
+    if (j * 8 < left) {
+      y[0] = d[0] * scale;
+      below[0] = d[2] * scale;
+    }
+    if (j * 8 + 1 < left) {
+      y[n] = d[1] * scale;
+      below[n] = d[3] * scale;
+    }
   }
 }
 
 /// The same of paired rows, g gates and g + 8 their ups: silu(gate) * up. In kernels of their own,
 /// because the code of a store stands in them once for every 8 rows of activations.
-__device__ __forceinline__ void store_activated(const float* d, int row, int column, int lane,
+template <int groups>
+__device__ __forceinline__ void store_activated(const float* sums, int row, int lane,
                                                 const Unit& unit, const GemmArgs& args) {
-  const float h0 = silu(d[0] * unit.scale) * (d[2] * unit.scale);
-  const float h1 = silu(d[1] * unit.scale) * (d[3] * unit.scale);
-  const uint32_t pair = transpose_8x8(as_bits(__floats2bfloat162_rn(h0, h1)));
-  const int at = column + (lane >> 2);
-  if (at >= unit.rows) return;
-  auto* y = static_cast<uint16_t*>(args.y) +
-            static_cast<int64_t>(unit.first_row + at) * (args.n / 2) + row / 2 + (lane & 3) * 2;
-  *reinterpret_cast<uint32_t*>(y) = pair;
+  const float scale = unit.scale;
+  const int64_t width = args.n / 2;
+  const int left = unit.rows - (lane >> 2);
+  auto* y = static_cast<uint16_t*>(args.y) + (unit.first_row + (lane >> 2)) * width + row / 2 +
+            (lane & 3) * 2;
+#pragma unroll
+  for (int j = 0; j < groups; ++j, y += 8 * width) {
+    const float* d = sums + j * 4;
+    const float h0 = silu(d[0] * scale) * (d[2] * scale);
+    const float h1 = silu(d[1] * scale) * (d[3] * scale);
+    const uint32_t pair = transpose_8x8(as_bits(__floats2bfloat162_rn(h0, h1)));
+    if (j * 8 < left) *reinterpret_cast<uint32_t*>(y) = pair;
+  }
 }
 
 }  // namespace quads::kernels::cuda

@@ -282,14 +282,11 @@ __device__ __forceinline__ void multiply_unit(const GemmArgs& args, const Unit& 
     }
     const int n_tile = unit.n_tile + warp / 4 * C::kTiles + tile;
     if (n_tile * kTileRows >= args.n) continue;  // the last tile of N may be cut
-#pragma unroll
-    for (int j = 0; j < rows / 8; ++j) {
-      const int row = n_tile * kTileRows + warp % 4 * 16;
-      if constexpr (activated) {
-        store_activated(sums[tile] + j * 4, row, j * 8, consumer.lane, unit, args);
-      } else {
-        store_sums(sums[tile] + j * 4, row, j * 8, consumer.lane, unit, args);
-      }
+    const int row = n_tile * kTileRows + warp % 4 * 16;
+    if constexpr (activated) {
+      store_activated<rows / 8>(sums[tile], row, consumer.lane, unit, args);
+    } else {
+      store_sums<rows / 8>(sums[tile], row, consumer.lane, unit, args);
     }
   }
 }
