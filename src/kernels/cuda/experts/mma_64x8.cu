@@ -209,6 +209,7 @@ __global__ void __launch_bounds__(kThreads, 1) gemm_64x8(const __grid_constant__
     }
     barrier_init_fence();
   }
+  if (args.global_scales != nullptr) prefetch_l2(args.global_scales, args.experts * 4);
   fill_expert_table(args.expert_offsets, args.experts, kImageGroup, &shared.table);
   const int n_tiles = args.n / kTileRows;
   const Range range = range_of_block(shared.table.tiles[args.experts], n_tiles);

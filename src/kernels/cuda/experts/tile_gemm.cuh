@@ -44,9 +44,9 @@ struct TileConfig {
   static constexpr int kTileBytes = kTileSlices * kSliceBytes;
   static constexpr int kWeightBytes = kBlockTiles * kTileBytes;  // of a stage
   static constexpr int kActivationBytes = columns * 2 * kStageK;
-  // Barriers and the rings' alignment come before the rings.
+  // Barriers come before the rings.
   static constexpr int kSharedBytes =
-      2048 + activation_stages * kActivationBytes + weight_stages * kWeightBytes;
+      1024 + activation_stages * kActivationBytes + weight_stages * kWeightBytes;
 };
 
 template <class C>
@@ -55,7 +55,7 @@ __device__ void find_units(const GemmArgs& args, const ExpertTable& table, int c
   for (int first = 0; first < count; first += UnitQueue::kChunk) {
     const int chunk = first / UnitQueue::kChunk;
     barrier_wait(queue->empty(chunk & 1), (chunk >> 1 & 1) ^ 1);
-    if (first + lane < count) {
+    if (lane < UnitQueue::kChunk && first + lane < count) {
       const int u = static_cast<int>(blockIdx.x + (first + lane) * gridDim.x);
       const int tile = u / n_parts;
       queue->units[chunk & 1][lane] =
@@ -320,7 +320,7 @@ __global__ void __launch_bounds__(C::kThreads, 1) tile_gemm(const __grid_constan
   asm volatile("{\n.reg .u64 t;\ncvta.to.shared.u64 t, %1;\ncvt.u32.u64 %0, t;\n}"
                : "=r"(base)
                : "l"(shared));
-  base = (__shfl_sync(~0U, base, 0) + 1023) & ~1023U;
+  base = __shfl_sync(~0U, base, 0);  // aligned, as declared
   const uint32_t weight_barriers = base;
   const uint32_t activation_barriers = base + 16 * C::kWeightStages;
   const uint32_t activation_ring = base + 1024;
@@ -340,6 +340,8 @@ __global__ void __launch_bounds__(C::kThreads, 1) tile_gemm(const __grid_constan
     barrier_init_fence();
   }
   constexpr int kTileHeight = compensated ? C::kColumns / 2 : C::kColumns;
+  // Units need their scales soon, and wait for one thing after another.
+  if (args.global_scales != nullptr) prefetch_l2(args.global_scales, args.experts * 4);
   fill_expert_table(args.expert_offsets, args.experts, kTileHeight, &table);
 
   const int n_parts = (args.n / kTileRows + C::kBlockTiles - 1) / C::kBlockTiles;

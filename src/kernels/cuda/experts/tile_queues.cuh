@@ -7,9 +7,9 @@
 
 namespace quads::kernels::cuda {
 
-/// Units of this block, 32 at a time in two buffers: one warp finds them, all others read.
+/// Units of this block, 16 at a time in two buffers: one warp finds them, all others read.
 struct UnitQueue {
-  static constexpr int kChunk = 32;
+  static constexpr int kChunk = 16;
   Unit units[2][kChunk];
   uint64_t barriers[4];  // full, full, empty, empty
 

@@ -22,35 +22,41 @@ __device__ __forceinline__ void fill_expert_table(const int32_t* offsets, int ex
   for (int i = threadIdx.x; i <= experts; i += blockDim.x) table->rows[i] = offsets[i];
   __syncthreads();
   if (threadIdx.x < 32) {
+    // A lane has neighbouring experts.
     const int lane = threadIdx.x;
+    const int of_lane = (experts + 31) / 32;
+    const int first = min(lane * of_lane, experts);
+    const int end = min(first + of_lane, experts);
     int tiles = 0;
     int padded = 0;
-    for (int first = 0; first < experts; first += 32) {
-      const int e = first + lane;
-      const int count = e < experts ? table->rows[e + 1] - table->rows[e] : 0;
-      const int tiles_of = (count + tile_rows - 1) / tile_rows;
-      const int padded_of = (count + 7) & ~7;
-      int tiles_to = tiles_of;
-      int padded_to = padded_of;
-#pragma unroll
-      for (int d = 1; d < 32; d *= 2) {
-        const int t = __shfl_up_sync(~0U, tiles_to, d);
-        const int p = __shfl_up_sync(~0U, padded_to, d);
-        if (lane >= d) {
-          tiles_to += t;
-          padded_to += p;
-        }
-      }
-      if (e < experts) {
-        table->tiles[e] = tiles + tiles_to - tiles_of;
-        table->padded[e] = padded + padded_to - padded_of;
-      }
-      tiles += __shfl_sync(~0U, tiles_to, 31);
-      padded += __shfl_sync(~0U, padded_to, 31);
+    for (int e = first; e < end; ++e) {
+      const int count = table->rows[e + 1] - table->rows[e];
+      tiles += (count + tile_rows - 1) / tile_rows;
+      padded += (count + 7) & ~7;
     }
-    if (lane == 0) {
-      table->tiles[experts] = tiles;
-      table->padded[experts] = padded;
+    int tiles_to = tiles;
+    int padded_to = padded;
+#pragma unroll
+    for (int d = 1; d < 32; d *= 2) {
+      const int t = __shfl_up_sync(~0U, tiles_to, d);
+      const int p = __shfl_up_sync(~0U, padded_to, d);
+      if (lane >= d) {
+        tiles_to += t;
+        padded_to += p;
+      }
+    }
+    if (lane == 31) {
+      table->tiles[experts] = tiles_to;
+      table->padded[experts] = padded_to;
+    }
+    tiles_to -= tiles;
+    padded_to -= padded;
+    for (int e = first; e < end; ++e) {
+      const int count = table->rows[e + 1] - table->rows[e];
+      table->tiles[e] = tiles_to;
+      table->padded[e] = padded_to;
+      tiles_to += (count + tile_rows - 1) / tile_rows;
+      padded_to += (count + 7) & ~7;
     }
   }
   __syncthreads();

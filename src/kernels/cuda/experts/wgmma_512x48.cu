@@ -4,7 +4,7 @@
 namespace quads::kernels::cuda {
 
 void launch_wgmma_512x48(const CudaContext& context, const GemmArgs& args) {
-  launch_tile_gemm<TileConfig<Nvfp4Decoder, true, 4, 2, 48, 4, 4, 112, 32>>(context, args,
+  launch_tile_gemm<TileConfig<Nvfp4Decoder, true, 4, 2, 48, 5, 3, 112, 32>>(context, args,
                                                                             "wgmma 512x48");
 }
 

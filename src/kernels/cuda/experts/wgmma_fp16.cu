@@ -4,7 +4,7 @@
 namespace quads::kernels::cuda {
 
 void launch_wgmma_512x48_fp16(const CudaContext& context, const GemmArgs& args) {
-  using Config = TileConfig<Nvfp4Fp16Decoder, true, 4, 2, 48, 4, 4, 112, 32>;
+  using Config = TileConfig<Nvfp4Fp16Decoder, true, 4, 2, 48, 5, 3, 112, 32>;
   launch_tile_gemm<Config, Passes::kOne>(context, args, "wgmma 512x48, FP16");
 }
 
