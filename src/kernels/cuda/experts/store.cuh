@@ -32,12 +32,14 @@ __device__ __forceinline__ void store_sums(const float* sums, int row, int lane,
   const int64_t n = args.n;
   // Eight lanes of equal t write 32 bytes, a sector.
   const bool paired = args.output == GemmOutput::kGatesUps;
-  const int left = unit.rows - (lane & 3) * 2;
+  const int rows = unit.rows;
+  const int left = rows - (lane & 3) * 2;
   float* y = static_cast<float*>(args.y) + (unit.first_row + (lane & 3) * 2) * n +
              (paired ? row / 2 : row) + (lane >> 2);
   float* below = y + (paired ? n / 2 : 8);  // row g + 8
 #pragma unroll
   for (int j = 0; j < groups; ++j, y += 8 * n, below += 8 * n) {
+    if (j * 8 >= rows) break;
     const float* d = sums + j * 4;
     if (j * 8 < left) {
       y[0] = d[0] * scale;
@@ -57,11 +59,13 @@ __device__ __forceinline__ void store_activated(const float* sums, int row, int 
                                                 const Unit& unit, const GemmArgs& args) {
   const float scale = unit.scale;
   const int64_t width = args.n / 2;
-  const int left = unit.rows - (lane >> 2);
+  const int rows = unit.rows;
+  const int left = rows - (lane >> 2);
   auto* y = static_cast<uint16_t*>(args.y) + (unit.first_row + (lane >> 2)) * width + row / 2 +
             (lane & 3) * 2;
 #pragma unroll
   for (int j = 0; j < groups; ++j, y += 8 * width) {
+    if (j * 8 >= rows) break;
     const float* d = sums + j * 4;
     const float h0 = silu(d[0] * scale) * (d[2] * scale);
     const float h1 = silu(d[1] * scale) * (d[3] * scale);

@@ -251,7 +251,8 @@ __device__ __forceinline__ void multiply_stage(Consumer<C>& consumer,
   consumer.activations.release(consumer.elected());
 }
 
-/// Unit `u` of this block, of `rows` rows of activations (a multiple of 8).
+/// Unit `u` of this block, of at most `rows` rows of activations (a multiple of 8). What lies in
+/// shared memory behind its own goes to sums that are not stored.
 template <int rows, bool compensated, bool activated, class C>
 __device__ __forceinline__ void multiply_unit(const GemmArgs& args, const Unit& unit, int u,
                                               Consumer<C>& consumer,
@@ -291,13 +292,18 @@ __device__ __forceinline__ void multiply_unit(const GemmArgs& args, const Unit& 
   }
 }
 
+/// Up to so many rows of activations wgmma takes the same time: they share an instance, whose code
+/// stays in the caches. A compensated one knows by its rows where q2 begins.
+template <class C, bool compensated>
+constexpr int kFewestRows = C::kWgmma && !compensated ? 24 : 8;
+
 /// One instance a number of rows: the width of a product is fixed in its instruction.
-template <bool compensated, bool activated, class C, int rows = 8>
+template <bool compensated, bool activated, class C, int rows = kFewestRows<C, compensated>>
 __device__ __forceinline__ void multiply_any(const GemmArgs& args, const Unit& unit, int u,
                                              int columns, Consumer<C>& consumer,
                                              RowScales<C::kColumns>* row_scales) {
   if constexpr (rows * (compensated ? 2 : 1) <= C::kColumns) {
-    if (columns == rows) {
+    if (columns <= rows) {
       multiply_unit<rows, compensated, activated>(args, unit, u, consumer, row_scales);
     } else {
       multiply_any<compensated, activated, C, rows + 8>(args, unit, u, columns, consumer,
