@@ -54,14 +54,29 @@ __device__ __forceinline__ float log_f32(float x) {
   return x < infinity ? p : x;
 }
 
+/// a / d for d in [1, 2]: the operations of __fdiv_rn without its branch to what such divisors do
+/// not need, so that independent quotients overlap.
+__device__ __forceinline__ float divide_by_1_to_2(float a, float d) {
+  const bool small = fabsf(a) < 0x1p-60F;  // its remainders would be flushed
+  const float dividend = small ? a * 0x1p64F : a;
+  float r;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(d));
+  r = __fmaf_rn(__fmaf_rn(-d, r, 1.0F), r, r);
+  float q = dividend * r;
+  q = __fmaf_rn(__fmaf_rn(-d, q, dividend), r, q);
+  q = __fmaf_rn(__fmaf_rn(-d, q, dividend), r, q);
+  if (small) q *= 0x1p-64F;
+  return fabsf(a) == __uint_as_float(0x7F800000U) ? a : copysignf(q, a);  // -0 would be 0
+}
+
 /// sigmoid(x) and x * sigmoid(x), without overflow.
 __device__ __forceinline__ float sigmoid(float x) {
   const float t = exp_f32(-fabsf(x));
-  return __fdiv_rn(x < 0.0F ? t : 1.0F, 1.0F + t);
+  return divide_by_1_to_2(x < 0.0F ? t : 1.0F, 1.0F + t);
 }
 __device__ __forceinline__ float silu(float x) {
   const float t = exp_f32(-fabsf(x));
-  return __fdiv_rn(x * (x < 0.0F ? t : 1.0F), 1.0F + t);
+  return divide_by_1_to_2(x * (x < 0.0F ? t : 1.0F), 1.0F + t);
 }
 
 /// numerics' to_bf16: bits.

@@ -178,9 +178,9 @@ __device__ void multiply(const GemmArgs& args, const Range& range, int n_tiles, 
     }
     const int n_row = n_tile * kTileRows + (warp & 3) * 16;
     if constexpr (activated) {
-      store_activated<1>(sums, n_row, lane, unit, args);
+      store_activated<1, false>(sums, n_row, lane, unit, args);
     } else {
-      store_sums<1>(sums, n_row, lane, unit, args);
+      store_sums<1, false>(sums, n_row, lane, unit, args);
     }
   }
   release_segments(range.segments);

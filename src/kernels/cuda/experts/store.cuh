@@ -23,9 +23,10 @@ __device__ __forceinline__ void scale_sums(const float* scales, int lane, float*
 }
 
 /// A warp's sums of 16 rows of N from `row` on and `groups` x 8 rows of activations, to y. Lane
-/// 4 g + t has rows g, g + 8 and columns 2 t, 2 t + 1 of every group. What a unit says is read once,
-/// addresses advance by additions: products of few stages feel every instruction here.
-template <int groups>
+/// 4 g + t has rows g, g + 8 and columns 2 t, 2 t + 1 of every group. What a unit says is read
+/// once, addresses advance by additions: products of few stages feel every instruction here. `cut`:
+/// there may be fewer groups; else no branch stands between them, so that they overlap.
+template <int groups, bool cut>
 __device__ __forceinline__ void store_sums(const float* sums, int row, int lane, const Unit& unit,
                                            const GemmArgs& args) {
   const float scale = unit.scale;
@@ -39,7 +40,7 @@ __device__ __forceinline__ void store_sums(const float* sums, int row, int lane,
   float* below = y + (paired ? n / 2 : 8);  // row g + 8
 #pragma unroll
   for (int j = 0; j < groups; ++j, y += 8 * n, below += 8 * n) {
-    if (j * 8 >= rows) break;
+    if (cut && j * 8 >= rows) break;
     const float* d = sums + j * 4;
     if (j * 8 < left) {
       y[0] = d[0] * scale;
@@ -53,8 +54,9 @@ __device__ __forceinline__ void store_sums(const float* sums, int row, int lane,
 }
 
 /// The same of paired rows, g gates and g + 8 their ups: silu(gate) * up. In kernels of their own,
-/// because the code of a store stands in them once for every 8 rows of activations.
-template <int groups>
+/// because the code of a store stands in them once for every 8 rows of activations. silu has no
+/// branch: with one, groups came one after the other, which took up to a fifth of the product.
+template <int groups, bool cut>
 __device__ __forceinline__ void store_activated(const float* sums, int row, int lane,
                                                 const Unit& unit, const GemmArgs& args) {
   const float scale = unit.scale;
@@ -65,7 +67,7 @@ __device__ __forceinline__ void store_activated(const float* sums, int row, int 
             (lane & 3) * 2;
 #pragma unroll
   for (int j = 0; j < groups; ++j, y += 8 * width) {
-    if (j * 8 >= rows) break;
+    if (cut && j * 8 >= rows) break;
     const float* d = sums + j * 4;
     const float h0 = silu(d[0] * scale) * (d[2] * scale);
     const float h1 = silu(d[1] * scale) * (d[3] * scale);

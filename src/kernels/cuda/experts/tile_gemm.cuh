@@ -251,6 +251,11 @@ __device__ __forceinline__ void multiply_stage(Consumer<C>& consumer,
   consumer.activations.release(consumer.elected());
 }
 
+/// Up to so many rows of activations wgmma takes the same time: they share an instance, whose code
+/// stays in the caches. A compensated one knows by its rows where q2 begins.
+template <class C, bool compensated>
+constexpr int kFewestRows = C::kWgmma && !compensated ? 24 : 8;
+
 /// Unit `u` of this block, of at most `rows` rows of activations (a multiple of 8). What lies in
 /// shared memory behind its own goes to sums that are not stored.
 template <int rows, bool compensated, bool activated, class C>
@@ -265,6 +270,7 @@ __device__ __forceinline__ void multiply_unit(const GemmArgs& args, const Unit& 
   }
   for (; stage < args.stages; ++stage) multiply_stage<rows, C, kWidth>(consumer, sums);
   const int warp = static_cast<int>(threadIdx.x) >> 5;
+  constexpr bool kCut = rows > 8 && rows == kFewestRows<C, compensated>;
   if constexpr (C::kFp16) {
     const float* scales = row_scales->get(u);
 #pragma unroll
@@ -285,17 +291,12 @@ __device__ __forceinline__ void multiply_unit(const GemmArgs& args, const Unit& 
     if (n_tile * kTileRows >= args.n) continue;  // the last tile of N may be cut
     const int row = n_tile * kTileRows + warp % 4 * 16;
     if constexpr (activated) {
-      store_activated<rows / 8>(sums[tile], row, consumer.lane, unit, args);
+      store_activated<rows / 8, kCut>(sums[tile], row, consumer.lane, unit, args);
     } else {
-      store_sums<rows / 8>(sums[tile], row, consumer.lane, unit, args);
+      store_sums<rows / 8, kCut>(sums[tile], row, consumer.lane, unit, args);
     }
   }
 }
-
-/// Up to so many rows of activations wgmma takes the same time: they share an instance, whose code
-/// stays in the caches. A compensated one knows by its rows where q2 begins.
-template <class C, bool compensated>
-constexpr int kFewestRows = C::kWgmma && !compensated ? 24 : 8;
 
 /// One instance a number of rows: the width of a product is fixed in its instruction.
 template <bool compensated, bool activated, class C, int rows = kFewestRows<C, compensated>>
