@@ -142,7 +142,9 @@ GemmTile choose_tile(const CudaContext& context, const GroupedGemm& gemm) {
   }
   if (at_most(4) && tile_fits(context, gemm, GemmTile::kMma64x8)) return GemmTile::kMma64x8;
   if (!hopper) return GemmTile::kMma256x32;
-  if (at_most(compensated ? 20 : 32)) return GemmTile::kWgmma512x48;
+  // With compensation a tile of 48 has room for 24 rows: where some experts have more, their
+  // weights would be read once more and the last round of units have little to do.
+  if (at_most(compensated ? 12 : 32)) return GemmTile::kWgmma512x48;
   if (compensated && !at_most(40)) return GemmTile::kWgmma128x192;
   return GemmTile::kWgmma256x96;
 }
