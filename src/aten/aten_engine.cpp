@@ -44,4 +44,10 @@ std::unique_ptr<Blocks> make_aten_cuda_blocks(const DeviceOperands& operands) {
   return std::unique_ptr<Blocks>(make(operands));
 }
 
+std::unique_ptr<DeviceProduct> make_aten_cuda_product(const DeviceProductOperands& operands) {
+  static auto* const make = open_entry<DeviceProduct*(const DeviceProductOperands&)>(
+      "libquads_aten_cuda.so", "quads_aten_cuda_product");
+  return std::unique_ptr<DeviceProduct>(make(operands));
+}
+
 }  // namespace quads

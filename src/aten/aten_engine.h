@@ -45,4 +45,34 @@ const AtenEngine& aten_engine();
 /// torch's CUDA libraries; `operands` must outlive the result. Error likewise.
 std::unique_ptr<Blocks> make_aten_cuda_blocks(const DeviceOperands& operands);
 
+/// ATen's products on a GPU: y = x W^T in BF16.
+enum class DeviceProductKind : uint8_t {
+  kLinear,      // of one matrix: cuBLAS
+  kGrouped,     // `_grouped_mm`: a matrix an expert
+  kGroupedFp8,  // `_scaled_grouped_mm`: the same of E4M3, rounded here, a scale a row
+};
+
+/// Device pointers, BF16 values; they must outlive the product.
+struct DeviceProductOperands {
+  DeviceProductKind kind = DeviceProductKind::kLinear;
+  const Bf16* x = nullptr;        // [max_rows, k], sorted by expert
+  const Bf16* weights = nullptr;  // [experts, n, k]
+  const int32_t* ends = nullptr;  // [experts] where each expert's rows end; read by every call
+  int64_t max_rows = 0;
+  int experts = 1;
+  int64_t n = 0, k = 0;
+  int copies = 1;  // of the weights, which calls take in turn
+};
+
+class DeviceProduct {
+ public:
+  virtual ~DeviceProduct() = default;
+  /// Multiplies the first `rows` rows by copy call % copies, on the stream, which may be capturing
+  /// if a call for as many rows has run on it before.
+  virtual void run(CUstream_st* stream, int64_t rows, int call) const = 0;
+};
+
+/// From libquads_aten_cuda.so, likewise. Its memory is ATen's allocator's until it is destroyed.
+std::unique_ptr<DeviceProduct> make_aten_cuda_product(const DeviceProductOperands& operands);
+
 }  // namespace quads

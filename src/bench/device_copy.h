@@ -3,7 +3,7 @@
 
 namespace quads::bench {
 
-/// Bytes read and written a second by a copy of 2 GiB within the device. Needs a device.
+/// Bytes read and written a second by copies of 2 GiB within the device. Needs a device.
 double copy_bandwidth();
 
 }  // namespace quads::bench

@@ -1,5 +1,6 @@
 // quads bench: each figure beside a peer or a limit that is measured in the same run.
 #include "bench/code.h"
+#include "bench/device_gemm.h"
 #include "bench/device_rollout.h"
 #include "bench/device_sync.h"
 #include "bench/device_train.h"
@@ -40,21 +41,54 @@ std::vector<bench::BenchPrecision> precisions_of(const PrecisionOptions& options
   return precisions;
 }
 
+// Options that only one device has: wrong usage if one of them is given on the other.
+struct DeviceOptions {
+  std::vector<const CLI::Option*> of_cpu, of_gpu;
+  void check(bool on_gpu) const {
+    for (const CLI::Option* option : on_gpu ? of_cpu : of_gpu) {
+      if (option->count() == 0) continue;
+      throw CLI::ValidationError(option->get_name(),
+                                 fmt::format("it is for --device {}", on_gpu ? "cpu" : "cuda"));
+    }
+  }
+};
+
 void add_gemm(CLI::App* bench) {
   struct Options {
     Common common;
     std::vector<int64_t> rows = {1, 8, 64, 512};
+    bench::DeviceGemmBench on_device;
+    std::string device = "cpu";
+    DeviceOptions of_device;
   };
   CLI::App* command =
       bench->add_subcommand("gemm", "matrix products, beside ATen's and the memory");
   const auto o = std::make_shared<Options>();
   o->common.add(command);
-  command->add_option("--m", o->rows, "rows of activations")->capture_default_str()->delimiter(',');
+  add_device(command, o->device);
+  o->of_device.of_cpu = {command->add_option("--m", o->rows, "on a CPU: rows of activations")
+                             ->capture_default_str()
+                             ->check(positive())
+                             ->delimiter(',')};
+  o->of_device.of_gpu = {
+      command
+          ->add_option("--model-shape", o->on_device.shape,
+                       "on a GPU: whose experts; demo, 1b, olmoe or 30b")
+          ->capture_default_str(),
+      command->add_option("--tokens", o->on_device.tokens, "on a GPU: tokens of a batch")
+          ->capture_default_str()
+          ->check(positive())
+          ->delimiter(',')};
   command->callback([o] {
+    const bool on_gpu = parse_device(o->device) == Device::kCuda;
+    o->of_device.check(on_gpu);
     const auto runtime = o->common.make_runtime();
-    o->common.write(bench::bench_gemm(
-        *runtime, {{1536, 2048, true}, {2048, 768, true}, {128, 128, false}, {64, 128, false}},
-        o->rows));
+    o->common.write(
+        on_gpu ? bench::bench_device_gemm(o->on_device)
+               : bench::bench_gemm(
+                     *runtime,
+                     {{1536, 2048, true}, {2048, 768, true}, {128, 128, false}, {64, 128, false}},
+                     o->rows));
   });
 }
 
@@ -110,6 +144,7 @@ void add_train_bench(CLI::App* bench) {
     std::string device = "cpu";
     std::vector<std::string> recipes;
     std::optional<int64_t> steps, prompts, samples, response_len;
+    DeviceOptions of_device;
   };
   CLI::App* command = bench->add_subcommand("train", "seconds of a step by part");
   const auto o = std::make_shared<Options>();
@@ -139,7 +174,7 @@ void add_train_bench(CLI::App* bench) {
   count("--samples", o->samples, "responses a prompt", o->train.samples, o->on_device.samples);
   count("--response-len", o->response_len, "tokens of a response", o->train.response_len,
         o->on_device.response_len);
-  std::vector<CLI::Option*> of_gpu = {
+  o->of_device.of_gpu = {
       command->add_option("--model-shape", o->on_device.shape, "demo, 1b, olmoe or 30b")
           ->capture_default_str(),
       command->add_option("--layers", o->on_device.layers, "of the shape; 0: all")
@@ -153,13 +188,9 @@ void add_train_bench(CLI::App* bench) {
                        "rows of a micro-batch; 0: as train")
           ->capture_default_str()
           ->check(CLI::NonNegativeNumber)};
-  command->callback([o, of_gpu] {
+  command->callback([o] {
     const bool on_gpu = parse_device(o->device) == Device::kCuda;
-    for (const CLI::Option* option : of_gpu) {
-      if (!on_gpu && option->count() > 0) {
-        throw CLI::ValidationError(option->get_name(), "it is for --device cuda");
-      }
-    }
+    o->of_device.check(on_gpu);
     const auto take = [&](auto& options) {
       if (!o->recipes.empty()) options.recipes = o->recipes;
       options.steps = o->steps.value_or(options.steps);

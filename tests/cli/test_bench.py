@@ -20,6 +20,35 @@ def test_gemm_has_a_peer_beside_every_figure(quads):
         assert (row["x_aten"] == 1) == (row["kind"] == "aten bf16")
 
 
+needs_gpu = pytest.mark.skipif(
+    shutil.which("nvidia-smi") is None, reason="NOT TESTED: benchmarks on a GPU: there is none"
+)
+
+
+@needs_gpu
+def test_gemm_on_a_gpu_is_beside_pytorch_and_the_floor(quads):
+    found = rows(
+        quads, "gemm", "--device", "cuda", "--model-shape", "demo", "--tokens", "8,64"
+    )  # fmt: skip
+    own = ["nvfp4", "nvfp4-rac50", "nvfp4-rac100", "nvfp4-rac100:floor", "fp8", "bf16"]
+    peers = ["torch fp8", "torch bf16"]
+    for product in ("gate_up", "down", "layer"):
+        for tokens in ("8", "64"):
+            cells = [r for r in found if (r["product"], r["tokens"]) == (product, tokens)]
+            kinds = {row["kind"]: row for row in cells}
+            assert list(kinds) == (own if product == "layer" else own + peers)
+            for kind, row in kinds.items():
+                assert row["of_floor"] == pytest.approx(row["floor_us"] / row["us"])
+                assert (row["overlapped_us"] is None) == (kind in peers)
+                timed = kind in own and product != "layer"
+                assert (row["quantise_us"] is not None) == timed
+                assert (row["both_us"] is not None) == timed
+                if product == "layer":
+                    continue
+                for peer, figure in zip(peers, ("x_torch_fp8", "x_torch_bf16")):
+                    assert row[figure] == pytest.approx(kinds[peer]["us"] / row["us"])
+
+
 def test_rollout_is_relative_to_bf16(quads):
     found = rows(
         quads, "rollout", "--batch", 8, "--response-len", 4, "--repeats", 1,
@@ -36,9 +65,7 @@ def test_train_parts_add_up_to_the_step(quads):
     assert found[0]["x_bf16"] == 1
 
 
-@pytest.mark.skipif(
-    shutil.which("nvidia-smi") is None, reason="NOT TESTED: steps on a GPU: there is none"
-)
+@needs_gpu
 def test_steps_on_a_gpu_have_a_gap_of_zero_where_it_must_be(quads):
     found = rows(
         quads, "train", "--device", "cuda", "--model-shape", "demo", "--recipes",
@@ -52,8 +79,11 @@ def test_steps_on_a_gpu_have_a_gap_of_zero_where_it_must_be(quads):
     assert found[1]["x_first"] == pytest.approx(found[1]["step_s"] / found[0]["step_s"])
 
 
-def test_options_of_steps_on_a_gpu_are_refused_elsewhere(quads):
-    assert "it is for --device cuda" in quads("bench", "train", "--layers", 2, status=2).stderr
+def test_options_of_the_other_device_are_refused(quads):
+    for command in (("train", "--layers", 2), ("gemm", "--tokens", 8)):
+        assert "it is for --device cuda" in quads("bench", *command, status=2).stderr
+    error = quads("bench", "gemm", "--device", "cuda", "--m", 8, status=2).stderr
+    assert "--m: it is for --device cpu" in error
 
 
 def test_sync_is_beside_memcpy(quads):

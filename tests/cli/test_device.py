@@ -17,6 +17,7 @@ def test_a_missing_gpu_is_one_line_and_leaves_nothing(quads, base, tmp_path):
         ("eval", *TASK, "--problems", 4, "--model", base),
         ("train", *TASK, "--num-rollout", 1, "--out", out, "--load", base),
         ("pretrain", *TASK, "--num-steps", 1, "--lr-warmup-steps", 0, "--out", out),
+        ("bench", "gemm"),
         ("bench", "rollout", "--model-shape", "30b"),
         ("bench", "sync", "--model-shape", "30b"),
         ("bench", "train"),

@@ -1,4 +1,5 @@
-// Speed of the CUDA kernels: medians of replays of captured graphs.
+// Speed of the kernels of the experts by tile, and of sampling: medians of replays of captured
+// graphs.
 #include "kernels/cuda/bench.h"
 
 #include <fmt/format.h>
@@ -6,20 +7,25 @@
 #include <algorithm>
 #include <climits>
 #include <cstdio>
-#include <memory>
 #include <numeric>
 #include <string_view>
 #include <vector>
 
 #include "base/random.h"
-#include "kernels/cuda/bench_layer.h"
-#include "kernels/cuda/bench_timing.h"
+#include "bench/device_copy.h"
+#include "bench/expert_layer.h"
+#include "bench/graph_time.h"
+#include "kernels/cuda/device_array.h"
 #include "kernels/cuda/sampling/sample_rows.h"
 
 namespace quads::kernels::cuda {
 namespace {
 
-constexpr double kTensorFlops = 790e12;  // BF16, measured
+using bench::ExpertLayer;
+using bench::Projection;
+using bench::time_graph;
+
+constexpr bench::ExpertShape kShape = {128, 8, 2048, 768};
 constexpr int kTokens[] = {8, 64, 256, 1024, 4096};
 
 const char* format_name(WeightFormat format) {
@@ -49,76 +55,42 @@ class Rows {
   bool first_ = true;
 };
 
-void print_product(BenchLayer* layer, WeightFormat format, Projection projection, int tokens,
-                   int percent, double bandwidth) {
-  const GroupedGemm shape = layer->gemm(projection, 0);
-  const int launches = tokens >= 1024 ? 6 : 12;
-  const double bytes =
-      static_cast<double>(layer->used_experts()) * fragment_bytes(shape.n, shape.k, format);
-  const double flops = 2.0 * static_cast<double>(shape.rows_bound * shape.n) *
-                       static_cast<double>(shape.k + shape.residual_stages * kStageK);
-  fmt::print(
-      R"({{"format":"{}","shape":"{}","tokens":{},"rac":{},"experts":{},"floor_bytes_us":{:.1f},)"
-      R"("floor_flops_us":{:.1f})",
-      format_name(format), projection == Projection::kGateUp ? "gate_up" : "down", tokens, percent,
-      layer->used_experts(), bytes / bandwidth * 1e6, flops / kTensorFlops * 1e6);
-  const auto quantize = [&](const CudaContext& context, int) {
-    layer->quantize(context, projection);
-  };
-  fmt::print(R"(,"quantize_us":{:.2f})", time_graph(false, 20, 7, quantize));
-  if (is_nvfp4(format)) {
-    layer->count_residuals(true);
-    fmt::print(R"(,"quantize_with_sums_us":{:.2f})", time_graph(false, 20, 7, quantize));
-    layer->count_residuals(false);
-  }
-  const CudaContext here = make_context(nullptr);
+void print_tiles(ExpertLayer* layer, Projection projection, int tokens, int percent) {
+  const int calls = tokens >= 1024 ? 6 : 12;
+  fmt::print(R"({{"format":"{}","shape":"{}","tokens":{},"rac":{},"tiles":{{)",
+             format_name(layer->format()), projection == Projection::kGateUp ? "gate_up" : "down",
+             tokens, percent);
+  const auto here = make_context(nullptr);
+  layer->quantize(here, projection);
   const char* comma = "";
-  fmt::print(R"(,"tiles":{{)");
-  layer->keep_gates(true);
   for (const GemmTile tile : kGemmTiles) {
-    if (!tile_fits(here, shape, tile)) continue;
+    if (!tile_fits(here, layer->gemm(projection, 0), tile)) continue;
     const auto product = [&](const CudaContext& context, int i) {
-      layer->multiply(context, projection, i, tile);
+      grouped_gemm(context, layer->gemm(projection, i), tile);
     };
     fmt::print(R"({}"{}":[{:.1f},{:.1f}])", comma, tile_name(tile),
-               time_graph(false, launches, 5, product), time_graph(true, launches, 5, product));
+               time_graph(false, calls, 5, product), time_graph(true, calls, 5, product));
     comma = ",";
   }
-  layer->keep_gates(false);
-  const auto chosen = [&](const CudaContext& context, int i) {
-    layer->multiply(context, projection, i);
-  };
-  fmt::print(R"(}},"as_in_layer_us":[{:.1f},{:.1f}])", time_graph(false, launches, 5, chosen),
-             time_graph(true, launches, 5, chosen));
-  const double both = time_graph(true, launches, 5, [&](const CudaContext& context, int i) {
-    layer->quantize(context, projection);
-    layer->multiply(context, projection, i);
-  });
-  fmt::print(R"(,"chosen":"{}","quantize_and_chosen_us":{:.1f}}})",
-             tile_name(choose_tile(here, shape)), both);
+  fmt::print("}}}}");
 }
 
-void print_layer(BenchLayer* layer, WeightFormat format, int tokens, int percent) {
-  const int launches = tokens >= 1024 ? 4 : 8;
-  const auto whole = [&](const CudaContext& context, int i) { layer->all(context, i); };
+void print_parts(ExpertLayer* layer, int tokens, int percent) {
+  const int calls = tokens >= 1024 ? 4 : 8;
   const auto time = [&](auto part) {
     return time_graph(true, 20, 7, [&](const CudaContext& context, int) { part(context); });
   };
-  const double all = time_graph(true, launches, 7, whole);
-  const double products = time_graph(true, launches, 7, [&](const CudaContext& context, int i) {
-    layer->multiply(context, Projection::kGateUp, i);
-    layer->multiply(context, Projection::kDown, i);
-  });
-  layer->prepare(tokens, percent);  // the products alone have left another image
-  fmt::print(R"({{"format":"{}","tokens":{},"rac":{},"layer_us":{:.1f},"layer_apart_us":{:.1f},)"
-             R"("products_us":{:.1f},"route_us":{:.2f},"sort_us":{:.2f},"combine_us":{:.2f})",
-             format_name(format), tokens, percent, all, time_graph(false, launches, 7, whole),
-             products, time([&](const CudaContext& context) { layer->route(context); }),
-             time([&](const CudaContext& context) { layer->sort(context); }),
-             time([&](const CudaContext& context) { layer->combine(context); }));
-  if (is_nvfp4(format)) {
+  fmt::print(
+      R"({{"format":"{}","tokens":{},"rac":{},"route_us":{:.2f},"sort_us":{:.2f},"combine_us":{:.2f})",
+      format_name(layer->format()), tokens, percent,
+      time([&](const CudaContext& context) { layer->route(context); }),
+      time([&](const CudaContext& context) { layer->sort(context); }),
+      time([&](const CudaContext& context) { layer->combine(context); }));
+  if (is_nvfp4(layer->format())) {
     layer->count_residuals(true);
-    fmt::print(R"(,"layer_with_sums_us":{:.1f})", time_graph(true, launches, 7, whole));
+    fmt::print(R"(,"layer_with_sums_us":{:.1f})",
+               time_graph(true, calls, 7,
+                          [&](const CudaContext& context, int i) { layer->all(context, i); }));
     layer->count_residuals(false);
   }
   fmt::print("}}");
@@ -202,10 +174,10 @@ void print_sampling(int64_t rows, double bandwidth) {
 }
 
 template <class Print>
-void for_cells(BenchLayer* layer, WeightFormat format, Print print) {
+void for_cells(ExpertLayer* layer, Print print) {
   for (const int tokens : kTokens) {
     for (const int percent : {0, 50, 100}) {
-      if (percent > 0 && !is_nvfp4(format)) continue;
+      if (percent > 0 && !is_nvfp4(layer->format())) continue;
       layer->prepare(tokens, percent);
       print(tokens, percent);
     }
@@ -217,42 +189,31 @@ void for_cells(BenchLayer* layer, WeightFormat format, Print print) {
 void run_bench(const char* only) {
   const std::string_view name = only;
   const CudaContext context = make_context(nullptr);
-  const double bandwidth = copy_bandwidth();
+  const double bandwidth = bench::copy_bandwidth();
   fmt::print(R"({{"benchmark":"cuda_experts","notes":"us; tiles: [apart, launches overlapped]",)"
-             R"("multiprocessors":{},"capability":{},"copy_bytes_per_s":{:.4g},)"
+             R"("multiprocessors":{},"capability":{},"copy_bytes_per_s":{:.4g},"experts":[)"
              "\n",
              context.multiprocessors, context.capability, bandwidth);
-  std::vector<WeightFormat> formats;
+  Rows rows;
   for (const WeightFormat format :
        {WeightFormat::kNvfp4, WeightFormat::kNvfp4Fp16, WeightFormat::kFp8, WeightFormat::kBf16}) {
-    if (name.empty() || name == format_name(format)) formats.push_back(format);
-  }
-  std::vector<std::unique_ptr<BenchLayer>> layers;
-  for (const WeightFormat format : formats) layers.push_back(std::make_unique<BenchLayer>(format));
-  fmt::print("\"layers\":[\n");
-  Rows layer_rows;
-  for (size_t i = 0; i < layers.size(); ++i) {
-    for_cells(layers[i].get(), formats[i], [&](int tokens, int percent) {
-      layer_rows.next();
-      print_layer(layers[i].get(), formats[i], tokens, percent);
+    if (!name.empty() && name != format_name(format)) continue;
+    ExpertLayer layer(kShape, format, *std::ranges::max_element(kTokens));
+    for_cells(&layer, [&](int tokens, int percent) {
+      rows.next();
+      print_parts(&layer, tokens, percent);
+      for (const Projection projection : {Projection::kGateUp, Projection::kDown}) {
+        rows.next();
+        print_tiles(&layer, projection, tokens, percent);
+      }
     });
-  }
-  fmt::print("],\n\"products\":[\n");
-  Rows product_rows;
-  for (size_t i = 0; i < layers.size(); ++i) {
-    for (const Projection projection : {Projection::kGateUp, Projection::kDown}) {
-      for_cells(layers[i].get(), formats[i], [&](int tokens, int percent) {
-        product_rows.next();
-        print_product(layers[i].get(), formats[i], projection, tokens, percent, bandwidth);
-      });
-    }
   }
   fmt::print("],\n\"sampling\":[\n");
   Rows sampling_rows;
-  for (const int64_t rows : {1, 8, 64, 256, 1024}) {
+  for (const int64_t rows_of_logits : {1, 8, 64, 256, 1024}) {
     if (!name.empty()) break;
     sampling_rows.next();
-    print_sampling(rows, bandwidth);
+    print_sampling(rows_of_logits, bandwidth);
   }
   fmt::print("]}}\n");
 }

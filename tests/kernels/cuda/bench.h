@@ -1,12 +1,13 @@
-// Speed of the CUDA kernels at the expert shapes of Qwen3-30B-A3B.
+// Speed of the CUDA kernels at the shapes of Qwen3-30B-A3B, for who works on them.
 #pragma once
 
 namespace quads::kernels::cuda {
 
-/// Prints JSON: copy bandwidth; `products`, a row per format, shape, tokens and compensation with
-/// the time of every tile, apart and with launches overlapped, and of the quantiser; `layers`, a
-/// row per format, tokens and compensation with the time of all of a layer's experts; `sampling`, a
-/// row per number of rows of logits. `only`: one format, by its name; empty: all and sampling.
+/// Prints JSON: `experts`, a row per format, tokens and compensation with the times of a layer's
+/// small kernels, and one per product with the time of every tile, apart and with launches
+/// overlapped; `sampling`, a row per number of rows of logits. `only`: one format's experts, by its
+/// name; empty: all. `quads bench gemm --device cuda` times chosen tiles, quantisers and layers
+/// beside peers.
 void run_bench(const char* only);
 
 /// The same for dense products, attention and what lies between, at the shapes of the model.

@@ -8,16 +8,19 @@
 #include <string>
 #include <string_view>
 
+#include "bench/device_copy.h"
+#include "bench/graph_time.h"
 #include "kernels/cuda/attention/attention_rows.h"
 #include "kernels/cuda/attention/qkv_rows.h"
 #include "kernels/cuda/bench.h"
-#include "kernels/cuda/bench_timing.h"
 #include "kernels/cuda/dense/dense_gemm.h"
 #include "kernels/cuda/kv_problem.h"
 #include "kernels/cuda/test_values.h"
 
 namespace quads::kernels::cuda {
 namespace {
+
+using bench::time_graph;
 
 constexpr double kTensorFlops = 790e12;  // BF16, measured
 
@@ -220,7 +223,7 @@ void bench_qkv(int64_t rows, double bandwidth) {
 void run_dense_bench(const char* only) {
   const std::string_view name = only;
   const CudaContext context = make_context(nullptr);
-  const double bandwidth = copy_bandwidth();
+  const double bandwidth = bench::copy_bandwidth();
   fmt::print(
       R"({{"benchmark":"cuda_dense","notes":"us: [apart, launches overlapped]","multiprocessors":{},)"
       R"("capability":{},"copy_bytes_per_s":{:.4g},"rows":[)",

@@ -4,14 +4,16 @@
 #include <cstdio>
 
 #include "base/random.h"
+#include "bench/graph_time.h"
 #include "kernels/cuda/bench.h"
-#include "kernels/cuda/bench_timing.h"
 #include "kernels/cuda/device_array.h"
 #include "kernels/cuda/fill_random.h"
 #include "kernels/cuda/gradients/gradient_gemm.h"
 
 namespace quads::kernels::cuda {
 namespace {
+
+using bench::time_graph;
 
 struct Product {
   const char* name;

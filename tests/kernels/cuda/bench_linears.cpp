@@ -5,14 +5,17 @@
 #include <algorithm>
 #include <cstdio>
 
+#include "bench/device_copy.h"
+#include "bench/graph_time.h"
 #include "kernels/cuda/bench.h"
-#include "kernels/cuda/bench_timing.h"
 #include "kernels/cuda/device_array.h"
 #include "kernels/cuda/experts/activation_image.h"
 #include "kernels/cuda/experts/grouped_gemm.h"
 
 namespace quads::kernels::cuda {
 namespace {
+
+using bench::time_graph;
 
 struct Linear {
   const char* name;
@@ -88,7 +91,7 @@ void print_linear(const Linear& linear, const Form& form, double bandwidth, cons
 }  // namespace
 
 void run_linears_bench() {
-  const double bandwidth = copy_bandwidth();
+  const double bandwidth = bench::copy_bandwidth();
   fmt::print(R"({{"benchmark":"cuda_linears","notes":"us, launches overlapped","linears":[)"
              "\n");
   for (const Linear& linear : kLinears) {
