@@ -107,7 +107,7 @@ ExpertLayer::Weights ExpertLayer::make_weights(Projection projection,
                                 .n = w.shape.n,
                                 .k = w.shape.k,
                                 .block_position = k::is_nvfp4(format_) ? positions.data() : nullptr,
-                                .paired = projection == Projection::kGateUp && activates(),
+                                .paired = projection == Projection::kGateUp,
                                 .fragments = w.fragments.data(),
                                 .global_scales = w.global_scales.data(),
                                 .amax_bits = amax.data(),
@@ -131,7 +131,7 @@ ExpertLayer::ExpertLayer(const ExpertShape& shape, WeightFormat format, int64_t 
       x_(max_tokens * shape.hidden),
       logits_(uploaded(random_logits(max_tokens * shape.experts))),
       choice_weights_(slots_of(shape, max_tokens)),
-      expanded_(choice_weights_.size() * 2 * shape.width),
+      expanded_(choice_weights_.size() * shape.width),
       parts_(choice_weights_.size() * shape.hidden),
       y_(max_tokens * shape.hidden),
       ids_(choice_weights_.size()),
@@ -201,14 +201,8 @@ void ExpertLayer::quantize(const CudaContext& context, Projection projection) {
     args.older = k::OlderInput::kRows;
     args.block_position = nvfp4 ? hidden_positions_.data() : nullptr;
   } else {
-    if (activates()) {
-      args.x = reinterpret_cast<const Bf16*>(expanded_.data());
-      args.ldx = shape_.width;
-    } else {
-      args.gate_up = expanded_.data();
-      args.ldx = 2 * shape_.width;
-    }
-    args.k = shape_.width;
+    args.x = expanded_.data();
+    args.ldx = args.k = shape_.width;
     args.rows = tokens_ * shape_.top_k;
     args.image_rows = sorted_image_rows_.data();
     args.older = k::OlderInput::kPlaces;
@@ -240,8 +234,11 @@ k::GroupedGemm ExpertLayer::gemm(Projection projection, int copy) const {
   gemm.row_scales = row_scales_.data();
   const bool two_passes = format_ == WeightFormat::kNvfp4;
   gemm.residual_stages = two_passes ? k::stages_of(residual_blocks(projection) * 16) : 0;
-  gemm.y = first ? expanded_.data() : parts_.data();
-  if (first && activates()) gemm.output = k::GemmOutput::kSilu;
+  gemm.y = parts_.data();
+  if (first) {
+    gemm.y = expanded_.data();
+    gemm.output = k::GemmOutput::kSilu;
+  }
   gemm.rows_bound = tokens_ * shape_.top_k;
   return gemm;
 }

@@ -78,7 +78,6 @@ class ExpertLayer {
   };
   Weights make_weights(Projection projection, const cuda::DeviceArray<int32_t>& positions) const;
   int residual_blocks(Projection projection) const;
-  bool activates() const { return kernels::cuda::is_nvfp4(format_); }
 
   ExpertShape shape_;
   WeightFormat format_;
@@ -89,7 +88,9 @@ class ExpertLayer {
   cuda::DeviceArray<int32_t> hidden_positions_, width_positions_;
   Weights gate_up_, down_;
   cuda::DeviceArray<Bf16> x_;
-  cuda::DeviceArray<float> logits_, choice_weights_, expanded_, parts_, y_;
+  cuda::DeviceArray<float> logits_, choice_weights_;
+  cuda::DeviceArray<Bf16> expanded_;  // silu(gate) * up
+  cuda::DeviceArray<float> parts_, y_;
   cuda::DeviceArray<int32_t> ids_, offsets_, sorted_rows_, sorted_tokens_;
   cuda::DeviceArray<kernels::cuda::ImageRow> image_rows_, sorted_image_rows_;
   cuda::DeviceArray<Bf16> q1_, q2_;

@@ -194,7 +194,7 @@ void CudaModel::add_ffn(int64_t l, bool shared, DeviceFfn& ffn) {
   }
   ffn.down_input = make_site(l, middle);
   const WeightFormat format = format_at(sites_, l, middle);
-  ffn.gate_up.paired = is_nvfp4(format);
+  ffn.gate_up.paired = true;
   add_packing(l, format, of_part(at.gate_up), ffn.gate_up_input, ffn.gate_up);
   add_packing(l, format, of_part(at.down), ffn.down_input, ffn.down);
 }

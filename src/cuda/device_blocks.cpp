@@ -355,16 +355,15 @@ void DeviceBlocks::route(const CudaContext& context, int64_t index, const Device
 void DeviceBlocks::expand(const CudaContext& context, const DeviceFfn& ffn,
                           const DeviceSlots& slots, const DeviceRows& rows, Middle middle) {
   quantise_rows(context, ffn.gate_up_input, h_.data(), ffn.gate_up.k, slots, rows);
-  const k::GemmOutput output = !ffn.gate_up.paired            ? k::GemmOutput::kFp32
-                               : middle == Middle::kActivated ? k::GemmOutput::kSilu
-                                                              : k::GemmOutput::kGatesUps;
+  const k::GemmOutput output =
+      middle == Middle::kActivated ? k::GemmOutput::kSilu : k::GemmOutput::kGatesUps;
   multiply(context, ffn.gate_up, ffn.gate_up_input, slots, rows, gate_up_.data(), output);
 }
 
 void DeviceBlocks::quantise_middle(const CudaContext& context, const DeviceFfn& ffn,
                                    const DeviceSlots& slots, const DeviceRows& rows, Middle form) {
   k::QuantizeRows middle = quantised(ffn.down_input, ffn.down.k, rows);
-  if (ffn.gate_up.paired && form == Middle::kActivated) {
+  if (form == Middle::kActivated) {
     middle.x = reinterpret_cast<const Bf16*>(gate_up_.data());
     middle.ldx = ffn.down.k;
   } else {

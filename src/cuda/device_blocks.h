@@ -43,7 +43,7 @@ struct DeviceSlots {
 };
 
 /// What gate_up's product leaves for `down`: gates and ups, or silu(gate) * up, which is all that a
-/// forward needs. Layers whose experts have no paired rows always leave gates and ups.
+/// forward needs.
 enum class Middle : uint8_t { kGatesUps, kActivated };
 
 class DeviceBlocks {

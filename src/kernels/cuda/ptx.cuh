@@ -34,6 +34,13 @@ __device__ __forceinline__ void barrier_wait(uint32_t barrier, uint32_t parity) 
       : "memory");
 }
 
+/// Of global memory. What was fenced off before the value was stored is there afterwards.
+__device__ __forceinline__ uint32_t load_acquire(const uint32_t* p) {
+  uint32_t value;
+  asm volatile("ld.acquire.gpu.global.b32 %0, [%1];" : "=r"(value) : "l"(p) : "memory");
+  return value;
+}
+
 /// Asks the L2 cache for `bytes` from `from` on; by all threads of a block, a line each.
 __device__ __forceinline__ void prefetch_l2(const void* from, int bytes) {
   constexpr int kLine = 128;

@@ -39,9 +39,8 @@ at::Tensor grouped_experts_cuda(const at::Tensor& x, const at::Tensor& gate_up,
   const Inputs inputs = make_inputs(device, call);
   const WeightFormat format = cuda_format(call.weights);
   const WeightFormat activations = cuda_format(call.activations);
-  const bool paired = cuda::is_nvfp4(format);
   const DeviceWeights packed_gate_up =
-      pack_weights(device, gate_up, format, inputs.gate_up, paired, "grouped_experts: gate_up");
+      pack_weights(device, gate_up, format, inputs.gate_up, true, "grouped_experts: gate_up");
   const DeviceWeights packed_down =
       pack_weights(device, down, format, inputs.down, false, "grouped_experts: down");
   at::Tensor y = at::empty_like(x);
@@ -50,13 +49,11 @@ at::Tensor grouped_experts_cuda(const at::Tensor& x, const at::Tensor& gate_up,
   const Places places =
       sort_by_expert(device, topk_ids.to(at::kInt).contiguous(), static_cast<int>(call.experts));
   const BadRow bad_token(device), bad_middle(device);
-  const DeviceImage tokens = quantize_image(device, {.x = aligned(x)}, places, places.image_rows,
+  const DeviceImage tokens = quantize_image(device, aligned(x), places, places.image_rows,
                                             places.copies, activations, inputs.gate_up, bad_token);
-  const at::Tensor expanded = multiply(device, packed_gate_up, tokens, places,
-                                       paired ? GemmOutput::kSilu : GemmOutput::kFp32);
-  const DeviceImage middle =
-      quantize_image(device, {.x = expanded, .gates_and_ups = !paired}, places,
-                     places.sorted_image_rows, 1, activations, inputs.down, bad_middle);
+  const at::Tensor expanded = multiply(device, packed_gate_up, tokens, places, GemmOutput::kSilu);
+  const DeviceImage middle = quantize_image(device, expanded, places, places.sorted_image_rows, 1,
+                                            activations, inputs.down, bad_middle);
   const at::Tensor parts = multiply(device, packed_down, middle, places, GemmOutput::kFp32);
   const at::Tensor dense =  // without the rows that fill the last tile
       packed_down.padded_n == call.hidden ? parts : parts.narrow(1, 0, call.hidden).contiguous();

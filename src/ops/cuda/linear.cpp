@@ -29,11 +29,13 @@ at::Tensor linear_nvfp4_cuda(const at::Tensor& x, const at::Tensor& weight,
   if (rows.size(0) == 0) return call.empty(shape, at::kBFloat16);
   const Places places = every_row(call, rows.size(0));
   const BadRow bad_row(call);
-  const DeviceImage image = quantize_image(call, {.x = rows}, places, places.image_rows, 1,
+  const DeviceImage image = quantize_image(call, rows, places, places.image_rows, 1,
                                            activation_format(weight_only), compensation, bad_row);
   const at::Tensor y = multiply(call, packed, image, places, cuda::GemmOutput::kFp32);
   bad_row.check("linear_nvfp4: x");
-  return y.narrow(1, 0, packed.n).to(at::kBFloat16, false, false, at::MemoryFormat::Contiguous).view(shape);
+  return y.narrow(1, 0, packed.n)
+      .to(at::kBFloat16, false, false, at::MemoryFormat::Contiguous)
+      .view(shape);
 }
 
 std::tuple<at::Tensor, at::Tensor> linear_nvfp4_backward_cuda(

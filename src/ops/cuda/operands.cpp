@@ -145,11 +145,11 @@ at::Tensor dequantize(const DeviceCall& call, const DeviceWeights& weights) {
   return values.narrow(1, 0, weights.n).contiguous();
 }
 
-DeviceImage quantize_image(const DeviceCall& call, const RowSource& source, const Places& places,
+DeviceImage quantize_image(const DeviceCall& call, const at::Tensor& x, const Places& places,
                            const at::Tensor& image_rows, int copies, WeightFormat format,
                            const Compensation& compensation, const BadRow& bad_row,
                            const at::Tensor& residual_sums) {
-  const int64_t width = source.x.size(1), k = source.gates_and_ups ? width / 2 : width;
+  const int64_t k = x.size(1);
   require(k <= cuda::kMaxQuantizedK, "rows of {} values; on a GPU at most {}", k,
           cuda::kMaxQuantizedK);
   const int64_t rows = places.slots();
@@ -161,12 +161,8 @@ DeviceImage quantize_image(const DeviceCall& call, const RowSource& source, cons
     image.q2 = call.empty({cuda::image_elements(rows, places.experts, image.residual_stages)},
                           at::kBFloat16);
   }
-  cuda::QuantizeRows args{.format = format, .ldx = width, .rows = source.x.size(0), .k = k};
-  if (source.gates_and_ups) {
-    args.gate_up = device_data<float>(source.x);
-  } else {
-    args.x = device_data<Bf16>(source.x);
-  }
+  cuda::QuantizeRows args{
+      .format = format, .x = device_data<Bf16>(x), .ldx = k, .rows = x.size(0), .k = k};
   args.image_rows = device_data<ImageRow>(image_rows);
   args.copies = copies;
   args.block_position = device_data<int32_t>(compensation.block_position);
@@ -210,8 +206,8 @@ QuantizedRows quantized_values(const DeviceCall& call, const at::Tensor& x, Weig
     return out;
   }
   const Places places = every_row(call, rows.size(0));
-  const DeviceImage image = quantize_image(call, {.x = rows}, places, places.image_rows, 1, format,
-                                           compensation, bad_row);
+  const DeviceImage image =
+      quantize_image(call, rows, places, places.image_rows, 1, format, compensation, bad_row);
   // q1 alone, or its sum with q2.
   const auto values = [&](const at::Tensor& q1, const at::Tensor& q2) {
     at::Tensor result = call.empty(x.sizes(), at::kBFloat16);

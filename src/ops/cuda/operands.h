@@ -63,13 +63,9 @@ struct DeviceImage {
   at::Tensor q1, q2;
   int residual_stages = 0;
 };
-/// Rows to quantise: BF16 [rows, k], or FP32 [rows, 2 k] gates and ups that become silu(gate) * up.
-struct RowSource {
-  at::Tensor x;
-  bool gates_and_ups = false;
-};
-/// To the places of `image_rows` [rows, copies], of images over the slots and experts of `places`.
-DeviceImage quantize_image(const DeviceCall& call, const RowSource& source, const Places& places,
+/// Rows x, BF16 [rows, k], to the places of `image_rows` [rows, copies], of images over the slots
+/// and experts of `places`.
+DeviceImage quantize_image(const DeviceCall& call, const at::Tensor& x, const Places& places,
                            const at::Tensor& image_rows, int copies,
                            kernels::cuda::WeightFormat format, const Compensation& compensation,
                            const BadRow& bad_row, const at::Tensor& residual_sums = {});

@@ -99,7 +99,7 @@ at::Tensor rac_mask_cuda(const at::Tensor& x, double ratio, std::string_view gra
     const at::Tensor rows = aligned(x).view({-1, k});
     const Places places = every_row(call, rows.size(0));
     const BadRow bad_row(call);
-    quantize_image(call, {.x = rows}, places, places.image_rows, 1, cuda::WeightFormat::kNvfp4, {},
+    quantize_image(call, rows, places, places.image_rows, 1, cuda::WeightFormat::kNvfp4, {},
                    bad_row, sums);
     bad_row.check(kName);
   }

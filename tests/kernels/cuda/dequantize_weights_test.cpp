@@ -63,8 +63,8 @@ TEST_P(DequantizeWeightsTest, ValuesAreNumericsInTheNaturalOrder) {
       const std::vector<float> values = fake_quantised(w, n, k, format);
       expected.insert(expected.end(), values.begin(), values.end());
     }
-    for (const bool permuted : {false, true}) {
-      if (permuted && !is_nvfp4(format)) continue;
+    for (const bool paired : {false, true}) {  // rows, and then K in another order
+      const bool permuted = paired && is_nvfp4(format);
       std::vector<int32_t> positions;  // odd blocks first
       for (int64_t b = 0; b < k / 16; ++b) {
         positions.push_back(static_cast<int32_t>(b % 2 == 1 ? b / 2 : k / 32 + b / 2));
@@ -83,7 +83,7 @@ TEST_P(DequantizeWeightsTest, ValuesAreNumericsInTheNaturalOrder) {
                                  .n = n,
                                  .k = k,
                                  .block_position = order,
-                                 .paired = permuted,  // rows too
+                                 .paired = paired,
                                  .fragments = fragments.data(),
                                  .global_scales = scales.data(),
                                  .amax_bits = amax.data(),
@@ -95,13 +95,13 @@ TEST_P(DequantizeWeightsTest, ValuesAreNumericsInTheNaturalOrder) {
                                    .fragments = fragments.data(),
                                    .global_scales = scales.data(),
                                    .block_position = order,
-                                   .paired = permuted,
+                                   .paired = paired,
                                    .values = values.data()});
       finish("dequantize_weights");
       const std::vector<Bf16> result = values.download();
       for (size_t i = 0; i < result.size(); ++i) {
         ASSERT_EQ(to_float(result[i]), expected[i])
-            << n << " x " << k << ", element " << i << ", permuted " << permuted;
+            << n << " x " << k << ", element " << i << ", paired " << paired;
       }
     }
   }

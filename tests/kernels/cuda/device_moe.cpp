@@ -2,8 +2,11 @@
 #include "kernels/cuda/device_moe.h"
 
 #include <algorithm>
+#include <bit>
 #include <climits>
 
+#include "kernels/cpu/flush_denormals.h"
+#include "kernels/cpu/isa.h"
 #include "kernels/cuda/experts/fragment_weights.h"
 
 namespace quads::kernels::cuda {
@@ -132,6 +135,18 @@ std::vector<uint32_t> DeviceMoe::multiply(GemmTile tile, GemmOutput output) {
   grouped_gemm(make_context(nullptr), gemm(output), tile);
   finish(tile_name(tile));
   return y_bits(output);
+}
+
+std::vector<uint32_t> silu_mul_bits(const std::vector<uint32_t>& gates_ups, int64_t rows,
+                                    int64_t width) {
+  std::vector<float> values;
+  for (const uint32_t bits : gates_ups) values.push_back(std::bit_cast<float>(bits));
+  std::vector<Bf16> h(static_cast<size_t>(rows * width));
+  const FlushDenormals flush;
+  cpu_kernels(best_isa()).rows.silu_mul(values.data(), 2 * width, rows, width, h.data(), width);
+  std::vector<uint32_t> bits;
+  for (const Bf16 x : h) bits.push_back(x.bits);
+  return bits;
 }
 
 std::vector<Bf16> token_rows(const std::vector<int64_t>& tokens, int64_t k) {

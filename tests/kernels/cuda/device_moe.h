@@ -57,6 +57,11 @@ class DeviceMoe {
   std::unique_ptr<DeviceArray<uint32_t>> y_;
 };
 
+/// The bits of silu(gate) * up as the CPU makes it of the bits of rows [rows, 2 width], gates, then
+/// ups, each in 32 bits.
+std::vector<uint32_t> silu_mul_bits(const std::vector<uint32_t>& gates_ups, int64_t rows,
+                                    int64_t width);
+
 /// Rows x [tokens, k] of token ids.
 std::vector<Bf16> token_rows(const std::vector<int64_t>& tokens, int64_t k);
 

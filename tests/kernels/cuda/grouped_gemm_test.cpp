@@ -10,8 +10,6 @@
 #include <numeric>
 
 #include "base/error.h"
-#include "kernels/cpu/flush_denormals.h"
-#include "kernels/cpu/isa.h"
 #include "kernels/cuda/device_moe.h"
 #include "kernels/cuda/experts/fragment_weights.h"
 
@@ -155,14 +153,7 @@ TEST(GroupedGemm, PairedRowsGiveGatesAndUpsAndTheirActivation) {
         moe->quantize();
       }
       const std::vector<uint32_t> expected = plain.multiply(GemmTile::kMma256x32);
-      std::vector<float> values;
-      for (const uint32_t bits : expected) values.push_back(std::bit_cast<float>(bits));
-      std::vector<Bf16> h(routing.rows() * n / 2);
-      const FlushDenormals flush;
-      cpu_kernels(best_isa())
-          .rows.silu_mul(values.data(), n, routing.rows(), n / 2, h.data(), n / 2);
-      std::vector<uint32_t> activated;
-      for (const Bf16 x : h) activated.push_back(x.bits);
+      const std::vector<uint32_t> activated = silu_mul_bits(expected, routing.rows(), n / 2);
       for (const GemmTile tile : fitting_tiles(paired.gemm())) {
         EXPECT_EQ(paired.multiply(tile, GemmOutput::kGatesUps), expected) << tile_name(tile);
         EXPECT_EQ(paired.multiply(tile, GemmOutput::kSilu), activated) << tile_name(tile);
@@ -415,10 +406,6 @@ TEST(GroupedGemmTiles, ShapesOutOfRangeAreRefused) {
   refused([](GroupedGemm* gemm) {
     gemm->format = WeightFormat::kNvfp4Fp16;
     gemm->residual_stages = 1;
-  });
-  refused([](GroupedGemm* gemm) {
-    gemm->format = WeightFormat::kFp8;
-    gemm->output = GemmOutput::kSilu;
   });
   EXPECT_THROW(grouped_gemm(context, good, GemmTile::kWgmma128x192), Error);  // no second pass
 }

@@ -101,10 +101,10 @@ std::vector<uint8_t> packed_on_cpu(const std::vector<Bf16>& w, int64_t n, int64_
       break;
     }
     case WeightFormat::kFp8:
-      pack_fp8_fragments(quantise_fp8(to_floats(w), n, k, kFp8Block, "w"), out);
+      pack_fp8_fragments(quantise_fp8(to_floats(w), n, k, kFp8Block, "w"), out, paired);
       break;
     case WeightFormat::kBf16:
-      pack_bf16_fragments(w, n, k, out);
+      pack_bf16_fragments(w, n, k, out, paired);
       break;
   }
   return out;
@@ -116,19 +116,17 @@ TEST_P(QuantizeWeightsTest, BytesAreTheCpus) {
   QUADS_NEEDS_DEVICE();
   const WeightFormat format = GetParam();
   for (const Shape& shape : {Shape{1, 64, 16}, Shape{3, 64, 128}, Shape{5, 192, 144},
-                             Shape{2, 128, 2048}, Shape{512, 64, 32}}) {
+                             Shape{2, 128, 2048}, Shape{2, 448, 256}, Shape{512, 64, 32}}) {
     std::vector<std::vector<Bf16>> all;
     for (int i = 0; i < shape.matrices; ++i) all.push_back(weights(i, shape.n, shape.k));
-    for (const bool permuted : {false, true}) {
+    for (const bool paired : {false, true}) {  // rows of a gate_up, and then another order of K
       std::vector<int32_t> positions;
-      if (permuted) {
-        if (!is_nvfp4(format)) continue;
+      if (paired && is_nvfp4(format)) {
         for (int64_t b = 0; b < shape.k / 16; ++b) {  // odd blocks first
           const int64_t odd = shape.k / 32;
           positions.push_back(static_cast<int32_t>(b % 2 == 1 ? b / 2 : odd + b / 2));
         }
       }
-      const bool paired = permuted;  // rows of a gate_up, too
       const Result result = quantise(all, shape.n, shape.k, format, positions, paired);
       const auto bytes = static_cast<int64_t>(fragment_bytes(shape.n, shape.k, format));
       for (int i = 0; i < shape.matrices; ++i) {
@@ -137,7 +135,7 @@ TEST_P(QuantizeWeightsTest, BytesAreTheCpus) {
                                                             shape.k, format, positions, paired, &g);
         const auto begin = result.fragments.begin() + i * bytes;
         ASSERT_EQ(std::vector<uint8_t>(begin, begin + bytes), expected)
-            << shape.n << " x " << shape.k << ", matrix " << i << ", permuted " << permuted;
+            << shape.n << " x " << shape.k << ", matrix " << i << ", paired " << paired;
         ASSERT_EQ(result.global_scales[static_cast<size_t>(i)], g);
       }
     }

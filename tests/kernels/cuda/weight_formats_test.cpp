@@ -31,26 +31,28 @@ Routing routed(int64_t tokens) {
 }
 
 std::vector<uint8_t> packed_bf16(const std::vector<std::vector<float>>& experts, int64_t n,
-                                 int64_t k) {
+                                 int64_t k, bool paired = false) {
   const int64_t bytes = fragment_bytes(n, k, WeightFormat::kBf16);
   std::vector<uint8_t> packed(bytes * experts.size());
   for (size_t e = 0; e < experts.size(); ++e) {
-    pack_bf16_fragments(as_bf16(experts[e]), n, k, std::span(packed).subspan(e * bytes, bytes));
+    pack_bf16_fragments(as_bf16(experts[e]), n, k, std::span(packed).subspan(e * bytes, bytes),
+                        paired);
   }
   return packed;
 }
 
 // The product of other weights with the operands that `moe` holds.
 std::vector<uint32_t> multiply_as(DeviceMoe* moe, WeightFormat format,
-                                  DeviceArray<uint8_t>* weights, GemmTile tile) {
-  GroupedGemm gemm = moe->gemm();
+                                  DeviceArray<uint8_t>* weights, GemmTile tile,
+                                  GemmOutput output = GemmOutput::kFp32) {
+  GroupedGemm gemm = moe->gemm(output);
   gemm.format = format;
   gemm.weights = weights->data();
   gemm.global_scales = nullptr;
   moe->poison_y();
   grouped_gemm(make_context(nullptr), gemm, tile);
   finish(tile_name(tile));
-  return moe->y_bits();
+  return moe->y_bits(output);
 }
 
 std::vector<GemmTile> tiles_of(WeightFormat format) {
@@ -139,6 +141,40 @@ TEST(WeightFormats, Fp8AgreesWithFp64AndGivesTheBitsOfBf16) {
         }
       }
       EXPECT_EQ(bad, 0) << tokens << " tokens, k " << k;
+    }
+  }
+}
+
+// Gates and ups of paired rows are those of the natural order, and silu(gate) * up is what the CPU
+// makes of them, for every tile.
+TEST(WeightFormats, PairedRowsGiveGatesAndUpsAndTheirActivation) {
+  QUADS_NEEDS_DEVICE();
+  for (const auto& [n, k] : {std::pair<int64_t, int64_t>{192, 768}, {64, 144}, {1536, 256}}) {
+    const int64_t bytes = fragment_bytes(n, k, WeightFormat::kFp8);
+    std::vector<uint8_t> packed(bytes * kExperts);
+    std::vector<std::vector<float>> values;
+    for (int e = 0; e < kExperts; ++e) {
+      const Fp8Matrix w = random_fp8_weight(n, k, 90 + e);
+      pack_fp8_fragments(w, std::span(packed).subspan(e * bytes, bytes), true);
+      values.push_back(dequantise_fp8(w, "w"));
+    }
+    DeviceArray<uint8_t> natural(packed_bf16(values, n, k));
+    DeviceArray<uint8_t> fp8(packed), bf16(packed_bf16(values, n, k, true));
+    const Routing routing = routed(77);
+    DeviceMoe moe(random_experts(kExperts, n, k, 1), {});  // for its rows
+    moe.load(routing, token_rows(ids(77), k));
+    moe.quantize();
+    const std::vector<uint32_t> expected =
+        multiply_as(&moe, WeightFormat::kBf16, &natural, tiles_of(WeightFormat::kBf16).front());
+    const std::vector<uint32_t> activated = silu_mul_bits(expected, routing.rows(), n / 2);
+    for (const WeightFormat format : {WeightFormat::kFp8, WeightFormat::kBf16}) {
+      DeviceArray<uint8_t>& paired = format == WeightFormat::kFp8 ? fp8 : bf16;
+      for (const GemmTile tile : tiles_of(format)) {
+        EXPECT_EQ(multiply_as(&moe, format, &paired, tile, GemmOutput::kGatesUps), expected)
+            << tile_name(tile) << ", n " << n;
+        EXPECT_EQ(multiply_as(&moe, format, &paired, tile, GemmOutput::kSilu), activated)
+            << tile_name(tile) << ", n " << n;
+      }
     }
   }
 }

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "base/error.h"
+#include "kernels/cuda/experts/paired_rows.h"
 #include "numerics/e4m3.h"
 
 namespace quads::kernels::cuda {
@@ -40,7 +41,16 @@ int64_t fp8_offset(const ElementPlace& at) {
   return at.slice * kFp8SliceBytes + at.k16 / 2 * 512 + at.thread * 16 + at.k16 % 2 * 8 +
          at.reg / 2 * 4 + at.half * 2 + high;
 }
-int64_t fp8_scale_offset(int64_t slice) { return slice * kFp8SliceBytes + 16 * kStageK; }
+// Of the eight rows of which `place` is one; the same pair again 8 bytes behind.
+int64_t fp8_scale_offset(int64_t place, int64_t stage, int stages) {
+  const ElementPlace at = place_of(place, stage * kStageK, stages);
+  return at.slice * kFp8SliceBytes + 16 * kStageK + at.reg % 2 * 4;
+}
+
+// The row of W that fragments have at `place`.
+int64_t row_at(int64_t place, int64_t rows, bool paired) {
+  return paired ? paired_row(place, rows) : place;
+}
 
 void require_shape(int64_t rows, int64_t k, size_t bytes, WeightFormat format) {
   require(rows >= 0 && rows % kTileRows == 0 && k >= 0,
@@ -54,7 +64,7 @@ int64_t scales_in(int64_t size) { return (size + kFp8Block - 1) / kFp8Block; }
 
 }  // namespace
 
-void pack_fp8_fragments(const Fp8Matrix& w, std::span<uint8_t> out) {
+void pack_fp8_fragments(const Fp8Matrix& w, std::span<uint8_t> out, bool paired) {
   require_shape(w.rows, w.k, out.size(), WeightFormat::kFp8);
   const auto codes = static_cast<int64_t>(w.codes.size());
   const auto scales = static_cast<int64_t>(w.scales.size());
@@ -69,64 +79,72 @@ void pack_fp8_fragments(const Fp8Matrix& w, std::span<uint8_t> out) {
   }
   std::ranges::fill(out, uint8_t{0});
   const int stages = stages_of(w.k);
-  for (int64_t row = 0; row < w.rows; ++row) {
+  for (int64_t place = 0; place < w.rows; ++place) {
+    const int64_t row = row_at(place, w.rows, paired);
     for (int64_t channel = 0; channel < w.k; ++channel) {
       const uint8_t code = w.codes[row * w.k + channel];
       require(!e4m3_is_nan(code), "FP8 weight: row {}, column {} is a NaN", row, channel);
-      out[fp8_offset(place_of(row, channel, stages))] = code;
+      out[fp8_offset(place_of(place, channel, stages))] = code;
     }
   }
-  for (int64_t row = 0; row < w.rows; row += 16) {
+  for (int64_t place = 0; place < w.rows; place += 8) {
+    const int64_t block = row_at(place, w.rows, paired) / kFp8Block;
     for (int64_t stage = 0; stage < stages; ++stage) {
-      const float scale = w.scales[row / kFp8Block * scales_in(w.k) + stage] * kFp8ScaleFactor;
+      const float scale = w.scales[block * scales_in(w.k) + stage] * kFp8ScaleFactor;
       const uint16_t bits = to_bf16(scale).bits;
-      uint8_t* at = &out[fp8_scale_offset(place_of(row, stage * kStageK, stages).slice)];
-      for (int i = 0; i < 8; ++i) std::memcpy(at + i * 2, &bits, 2);
+      uint8_t* at = &out[fp8_scale_offset(place, stage, stages)];
+      for (const int i : {0, 2, 8, 10}) std::memcpy(at + i, &bits, 2);
     }
   }
 }
 
-void pack_bf16_fragments(std::span<const Bf16> w, int64_t rows, int64_t k, std::span<uint8_t> out) {
+void pack_bf16_fragments(std::span<const Bf16> w, int64_t rows, int64_t k, std::span<uint8_t> out,
+                         bool paired) {
   require_shape(rows, k, out.size(), WeightFormat::kBf16);
   require(static_cast<int64_t>(w.size()) == rows * k, "{} values do not make [{}, {}]", w.size(),
           rows, k);
   std::ranges::fill(out, uint8_t{0});
   const int stages = stages_of(k);
-  for (int64_t row = 0; row < rows; ++row) {
+  for (int64_t place = 0; place < rows; ++place) {
+    const int64_t row = row_at(place, rows, paired);
     for (int64_t channel = 0; channel < k; ++channel) {
-      std::memcpy(&out[bf16_offset(place_of(row, channel, stages))], &w[row * k + channel], 2);
+      std::memcpy(&out[bf16_offset(place_of(place, channel, stages))], &w[row * k + channel], 2);
     }
   }
 }
 
-Fp8Matrix unpack_fp8_fragments(std::span<const uint8_t> packed, int64_t rows, int64_t k) {
+Fp8Matrix unpack_fp8_fragments(std::span<const uint8_t> packed, int64_t rows, int64_t k,
+                               bool paired) {
   require_shape(rows, k, packed.size(), WeightFormat::kFp8);
   Fp8Matrix w{rows, k, kFp8Block, std::vector<uint8_t>(rows * k),
               std::vector<float>(scales_in(rows) * scales_in(k))};
   const int stages = stages_of(k);
-  for (int64_t row = 0; row < rows; ++row) {
+  for (int64_t place = 0; place < rows; ++place) {
+    const int64_t row = row_at(place, rows, paired);
     for (int64_t channel = 0; channel < k; ++channel) {
-      w.codes[row * k + channel] = packed[fp8_offset(place_of(row, channel, stages))];
+      w.codes[row * k + channel] = packed[fp8_offset(place_of(place, channel, stages))];
     }
   }
-  for (int64_t row = 0; row < rows; row += kTileRows) {
+  for (int64_t place = 0; place < rows; place += 8) {
+    const int64_t block = row_at(place, rows, paired) / kFp8Block;
     for (int64_t stage = 0; stage < stages; ++stage) {
       Bf16 scale;
-      std::memcpy(&scale, &packed[fp8_scale_offset(place_of(row, stage * kStageK, stages).slice)],
-                  2);
-      w.scales[row / kFp8Block * scales_in(k) + stage] = to_float(scale) / kFp8ScaleFactor;
+      std::memcpy(&scale, &packed[fp8_scale_offset(place, stage, stages)], 2);
+      w.scales[block * scales_in(k) + stage] = to_float(scale) / kFp8ScaleFactor;
     }
   }
   return w;
 }
 
-std::vector<Bf16> unpack_bf16_fragments(std::span<const uint8_t> packed, int64_t rows, int64_t k) {
+std::vector<Bf16> unpack_bf16_fragments(std::span<const uint8_t> packed, int64_t rows, int64_t k,
+                                        bool paired) {
   require_shape(rows, k, packed.size(), WeightFormat::kBf16);
   std::vector<Bf16> w(rows * k);
   const int stages = stages_of(k);
-  for (int64_t row = 0; row < rows; ++row) {
+  for (int64_t place = 0; place < rows; ++place) {
+    const int64_t row = row_at(place, rows, paired);
     for (int64_t channel = 0; channel < k; ++channel) {
-      std::memcpy(&w[row * k + channel], &packed[bf16_offset(place_of(row, channel, stages))], 2);
+      std::memcpy(&w[row * k + channel], &packed[bf16_offset(place_of(place, channel, stages))], 2);
     }
   }
   return w;

@@ -43,9 +43,6 @@ void check_shape(const GroupedGemm& gemm) {
   require(
       gemm.format != WeightFormat::kNvfp4Fp16 || gemm.row_scales != nullptr || gemm.rows_bound == 0,
       "grouped product: FP16 images without the scales of their rows");
-  require(is_nvfp4(gemm.format) ||
-              (gemm.output != GemmOutput::kGatesUps && gemm.output != GemmOutput::kSilu),
-          "grouped product: only NVFP4 weights have rows in pairs");
   // Rows are counted in 32 bits; so are tiles, of 8 rows of activations x 64 of n at the smallest.
   require(gemm.rows_bound >= 0 && gemm.rows_bound <= INT_MAX / 16 &&
               (gemm.rows_bound / 8 + gemm.experts) * (gemm.n / kTileRows) <= INT_MAX,

@@ -408,10 +408,8 @@ void launch_tile_gemm(const CudaContext& context, const GemmArgs& args, const ch
   };
   const auto run_any = [&](auto compensated) {
     constexpr bool kCompensated = decltype(compensated)::value;
-    if constexpr (kIsNvfp4<C::Decoder::kFormat>) {
-      if (args.output == GemmOutput::kSilu) return run(tile_gemm<C, kCompensated, true>);
-    }
-    run(tile_gemm<C, kCompensated, false>);
+    const bool activated = args.output == GemmOutput::kSilu;
+    run(activated ? tile_gemm<C, kCompensated, true> : tile_gemm<C, kCompensated, false>);
   };
   if constexpr (passes != Passes::kTwo) {
     if (passes == Passes::kOne || args.residual_stages == 0) return run_any(std::false_type{});

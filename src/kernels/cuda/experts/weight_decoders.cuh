@@ -42,19 +42,22 @@ struct Fp8Decoder {
   static constexpr WeightFormat kFormat = WeightFormat::kFp8;
   static constexpr bool kPlain = false;
   uint4 codes[2];
-  uint32_t scale;  // of the tile, a pair
+  uint2 scales;  // of rows g and g + 8, pairs
 
   __device__ __forceinline__ void load(uint32_t slice, int half, int lane) {
     codes[0] = load_shared_16(slice + half * 1024 + lane * 16);
     codes[1] = load_shared_16(slice + half * 1024 + 512 + lane * 16);
-    scale = load_shared_8(slice + 16 * kStageK).x;
+    scales = load_shared_8(slice + 16 * kStageK);
   }
   __device__ __forceinline__ void decode_fragment(uint32_t first, uint32_t second,
                                                   uint32_t a[4]) const {
     decode_e4m3_pairs(first, &a[0], &a[1]);
     decode_e4m3_pairs(second, &a[2], &a[3]);
 #pragma unroll
-    for (int i = 0; i < 4; ++i) a[i] = as_bits(__hmul2_rn(as_pair(a[i]), as_pair(scale)));
+    for (int i = 0; i < 4; ++i) {
+      const uint32_t scale = i % 2 == 0 ? scales.x : scales.y;
+      a[i] = as_bits(__hmul2_rn(as_pair(a[i]), as_pair(scale)));
+    }
   }
   __device__ __forceinline__ void decode(int pair, uint32_t a0[4], uint32_t a1[4]) const {
     decode_fragment(codes[pair].x, codes[pair].y, a0);

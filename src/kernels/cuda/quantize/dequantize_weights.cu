@@ -30,13 +30,14 @@ __device__ __forceinline__ void decode_pair(const uint8_t* slice, int pair, int 
     }
   } else if constexpr (format == WeightFormat::kFp8) {
     const uint4 words = *reinterpret_cast<const uint4*>(slice + pair * 512 + lane * 16);
-    const uint32_t scale = *reinterpret_cast<const uint32_t*>(slice + 16 * kStageK);
+    const uint2 scales = *reinterpret_cast<const uint2*>(slice + 16 * kStageK);
     decode_e4m3_pairs(words.x, &a[0][0], &a[0][1]);
     decode_e4m3_pairs(words.y, &a[0][2], &a[0][3]);
     decode_e4m3_pairs(words.z, &a[1][0], &a[1][1]);
     decode_e4m3_pairs(words.w, &a[1][2], &a[1][3]);
 #pragma unroll
     for (int i = 0; i < 8; ++i) {
+      const uint32_t scale = i % 2 == 0 ? scales.x : scales.y;
       a[i / 4][i % 4] = as_bits(__hmul2_rn(as_pair(a[i / 4][i % 4]), as_pair(scale)));
     }
   } else {

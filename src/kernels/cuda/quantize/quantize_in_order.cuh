@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/ptx.cuh"
 #include "kernels/cuda/quantize/quantize_weights.h"
 
 namespace quads::kernels::cuda {
@@ -16,17 +17,14 @@ inline constexpr int kQuantizeBlocks = 6;  // a multiprocessor
 /// The order: in round r the parts of matrix r are searched, and the tiles of matrix r - distance
 /// are quantised.
 struct QuantizeOrder {
-  static constexpr int kPartValues = 16384;
   int matrices;
   int parts, tiles;  // of a matrix
   /// Rounds between them: all blocks of threads together are busy with fewer.
   int distance;
   uint32_t tickets;
 
-  QuantizeOrder(const CudaContext& context, int matrices, int64_t values, int tiles)
-      : matrices(matrices),
-        parts(static_cast<int>((values + kPartValues - 1) / kPartValues)),
-        tiles(tiles) {
+  QuantizeOrder(const CudaContext& context, int matrices, int parts, int tiles)
+      : matrices(matrices), parts(parts), tiles(tiles) {
     const int round = parts + tiles;
     const int rounds = (context.multiprocessors * kQuantizeBlocks + round - 1) / round;
     distance = rounds < matrices ? rounds : matrices;
@@ -34,17 +32,21 @@ struct QuantizeOrder {
   }
 };
 
+/// The larger bits of the magnitudes of eight values and of those before, as pairs.
+__device__ __forceinline__ uint32_t larger_of(uint32_t largest, const uint4& eight) {
+  largest = __vmaxu2(largest, eight.x & 0x7FFF7FFFU);
+  largest = __vmaxu2(largest, eight.y & 0x7FFF7FFFU);
+  largest = __vmaxu2(largest, eight.z & 0x7FFF7FFFU);
+  return __vmaxu2(largest, eight.w & 0x7FFF7FFFU);
+}
+
 /// The bits of the largest magnitude of a thread's share of values [begin, end), as pairs.
 __device__ __forceinline__ uint32_t largest_of_thread(const uint4* words, int64_t begin,
                                                       int64_t end) {
   uint32_t largest = 0;
 #pragma unroll 8
   for (int64_t i = begin + threadIdx.x; i < end; i += kQuantizeThreads) {
-    const uint4 four = words[i];
-    largest = __vmaxu2(largest, four.x & 0x7FFF7FFFU);
-    largest = __vmaxu2(largest, four.y & 0x7FFF7FFFU);
-    largest = __vmaxu2(largest, four.z & 0x7FFF7FFFU);
-    largest = __vmaxu2(largest, four.w & 0x7FFF7FFFU);
+    largest = larger_of(largest, words[i]);
   }
   return largest;
 }
@@ -55,12 +57,28 @@ __device__ __forceinline__ void raise_largest(uint32_t pair, uint32_t* bits) {
   if (threadIdx.x % 32 == 0 && of_warp > 0) atomicMax(bits, of_warp);
 }
 
-/// Calls quantise(matrix, tile, amax bits) for every tile, all threads of a block together, with a
-/// barrier in front of each call. A block that waits for a matrix's parts waits for tickets that
+/// Parts of a matrix that are searched as they lie.
+inline constexpr int kPartValues = 16384;
+inline int parts_of(const QuantizeWeights& args) {
+  return static_cast<int>((args.n * args.k + kPartValues - 1) / kPartValues);
+}
+__device__ __forceinline__ uint32_t largest_of_part(const QuantizeWeights& args, int matrix,
+                                                    int part) {
+  const auto* words = reinterpret_cast<const uint4*>(args.w + matrix * args.stride);
+  const int64_t begin = int64_t{part} * kPartValues;
+  const int64_t end = min(begin + kPartValues, args.n * args.k);
+  return largest_of_thread(words, begin / 8, end / 8);
+}
+
+/// Calls search(matrix, part) for every part, which gives what largest_of_part gives, and
+/// quantise(matrix, tile, amax bits) for every tile, all threads of a block together, with a
+/// barrier in front of each call. What a search has written, so that lane 0 of the warp sees it, is
+/// there for the matrix's tiles. A block that waits for a matrix's parts waits for tickets that
 /// others have taken before, so it is not for ever.
-template <class Tile>
+template <class Part, class Tile>
 __device__ __forceinline__ void quantize_in_order(const QuantizeWeights& args,
-                                                  const QuantizeOrder& order, Tile&& quantise) {
+                                                  const QuantizeOrder& order, Part&& search,
+                                                  Tile&& quantise) {
   constexpr uint32_t kSearched = 0x80000000U;  // beside the bits of a matrix's amax
   struct Item {
     uint32_t ticket, amax;
@@ -71,9 +89,8 @@ __device__ __forceinline__ void quantize_in_order(const QuantizeWeights& args,
   uint32_t* searched = warps_done + order.matrices;  // amax bits and kSearched, when all are
   const bool first = threadIdx.x == 0;
   const uint32_t round_items = order.parts + order.tiles;
-  const int64_t values = args.n * args.k;
   // Where the amax stands that a ticket's tile needs; null: it is no tile.
-  const auto amax_of = [&](uint32_t ticket) -> const volatile uint32_t* {
+  const auto amax_of = [&](uint32_t ticket) -> const uint32_t* {
     const int matrix = static_cast<int>(ticket / round_items) - order.distance;
     const bool tile = static_cast<int>(ticket % round_items) >= order.parts;
     return tile && matrix >= 0 && ticket < order.tickets ? searched + matrix : nullptr;
@@ -81,8 +98,10 @@ __device__ __forceinline__ void quantize_in_order(const QuantizeWeights& args,
   uint32_t following = 0;
   if (first) {
     items[0] = {atomicAdd(last_ticket, 1U), 0};
-    const volatile uint32_t* amax = amax_of(items[0].ticket);
-    while (amax != nullptr && ((items[0].amax = *amax) & kSearched) == 0) __nanosleep(100);
+    const uint32_t* amax = amax_of(items[0].ticket);
+    while (amax != nullptr && ((items[0].amax = load_acquire(amax)) & kSearched) == 0) {
+      __nanosleep(100);
+    }
     following = atomicAdd(last_ticket, 1U);
   }
   for (int turn = 0;; turn ^= 1) {
@@ -91,18 +110,15 @@ __device__ __forceinline__ void quantize_in_order(const QuantizeWeights& args,
     if (item.ticket >= order.tickets) break;
     // The next item's latencies pass during this one's work: the ticket after it, and its amax.
     Item next = {following, 0};
-    const volatile uint32_t* amax = first ? amax_of(next.ticket) : nullptr;
+    const uint32_t* amax = first ? amax_of(next.ticket) : nullptr;
     if (first) following = atomicAdd(last_ticket, 1U);
-    if (amax != nullptr) next.amax = *amax;
+    if (amax != nullptr) next.amax = load_acquire(amax);
 
     const int round = static_cast<int>(item.ticket / round_items);
     const int place = static_cast<int>(item.ticket % round_items);
     if (place < order.parts) {
       if (round < order.matrices) {
-        const auto* words = reinterpret_cast<const uint4*>(args.w + round * args.stride);
-        const int64_t begin = int64_t{place} * order.kPartValues;
-        const int64_t end = min(begin + order.kPartValues, values);
-        raise_largest(largest_of_thread(words, begin / 8, end / 8), args.amax_bits + round);
+        raise_largest(search(round, place), args.amax_bits + round);
         if (threadIdx.x % 32 == 0) {
           const uint32_t warps = order.parts * (kQuantizeThreads / 32);
           __threadfence();
@@ -119,7 +135,7 @@ __device__ __forceinline__ void quantize_in_order(const QuantizeWeights& args,
     if (first) {
       while (amax != nullptr && (next.amax & kSearched) == 0) {
         __nanosleep(100);
-        next.amax = *amax;
+        next.amax = load_acquire(amax);
       }
       items[turn ^ 1] = next;
     }

@@ -41,8 +41,6 @@ void quantize_weights(const CudaContext& context, const QuantizeWeights& args) {
           args.stride);
   require(args.block_position == nullptr || is_nvfp4(args.format),
           "quantising weights: only NVFP4 weights have blocks in another order");
-  require(!args.paired || is_nvfp4(args.format),
-          "quantising weights: only NVFP4 weights have rows in pairs");
   // Those who quantise count parts, too; twice as many matrices as there are may pass by.
   const int64_t tiles = args.matrices * (args.n / kTileRows) * stages_of(args.k);
   require(tiles <= INT_MAX / 4, "quantising weights: {} tiles are too many", tiles);

@@ -22,7 +22,7 @@ struct QuantizeWeights {
   /// [k / 16] position that each block of 16 channels takes along K; null for the natural order.
   /// NVFP4 only.
   const int32_t* block_position = nullptr;
-  bool paired = false;             // rows are gates, then ups: in the order of paired_rows.h. NVFP4
+  bool paired = false;             // rows are gates, then ups: in the order of paired_rows.h
   uint8_t* fragments = nullptr;    // [matrices][fragment_bytes(n, k, format)]
   float* global_scales = nullptr;  // [matrices] NVFP4's, 1 for other formats
   /// [matrices] the BF16 bits of each amax. 7F80 or more: a value is not finite; more than

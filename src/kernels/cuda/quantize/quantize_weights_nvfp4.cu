@@ -191,9 +191,11 @@ __global__ void __launch_bounds__(kQuantizeThreads, 5)
   extern __shared__ __align__(16) int32_t block_at[];
   invert_positions(args.block_position, static_cast<int>(args.k / 16), stages, block_at);
   wait_for_previous_kernel();
-  quantize_in_order(args, order, [&](int matrix, int tile, uint32_t amax) {
-    pack_tile<fp16>(args, block_at, stages, matrix, tile, amax);
-  });
+  quantize_in_order(
+      args, order, [&](int matrix, int part) { return largest_of_part(args, matrix, part); },
+      [&](int matrix, int tile, uint32_t amax) {
+        pack_tile<fp16>(args, block_at, stages, matrix, tile, amax);
+      });
   let_next_kernel_start();
 }
 
@@ -212,7 +214,7 @@ void launch_weight_amax(const CudaContext& context, const Bf16* w, int matrices,
 void launch_pack_nvfp4(const CudaContext& context, const QuantizeWeights& args) {
   const int stages = stages_of(args.k);
   const auto tiles = static_cast<int>(args.n / kTileRows) * stages;
-  const QuantizeOrder order(context, args.matrices, args.n * args.k, tiles);
+  const QuantizeOrder order(context, args.matrices, parts_of(args), tiles);
   const bool fp16 = args.format == WeightFormat::kNvfp4Fp16;
   launch(context, "pack_nvfp4", fp16 ? pack_nvfp4<true> : pack_nvfp4<false>,
          context.multiprocessors * kQuantizeBlocks, kQuantizeThreads,
