@@ -28,7 +28,9 @@ std::string result_table(const Result& result) {
   }
   std::string text = result.notes + "\n";
   for (const auto& [name, value] : result.machine) {
-    text += fmt::format("{}: {}\n", name, figure_text(value));
+    const int64_t* count = std::get_if<int64_t>(&value);
+    text += fmt::format("{}: {}\n", name,
+                        count ? fmt::format("{}", *count) : figure_text(std::get<double>(value)));
   }
   return text + plain_table(table);
 }
@@ -38,7 +40,9 @@ std::string result_json(const Result& result) {
   json["benchmark"] = result.name;
   json["notes"] = result.notes;
   json["machine"] = nlohmann::ordered_json::object();
-  for (const auto& [name, value] : result.machine) json["machine"][name] = value;
+  for (const auto& [name, value] : result.machine) {
+    std::visit([&, &name = name](auto number) { json["machine"][name] = number; }, value);
+  }
   for (const Row& row : result.rows) {
     nlohmann::ordered_json entry;
     for (const auto& [name, text] : row.labels) entry[name] = text;

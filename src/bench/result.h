@@ -1,8 +1,10 @@
 // What a benchmark gives: rows of figures, as a table and as JSON.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <utility>
+#include <variant>
 #include <vector>
 
 namespace quads::bench {
@@ -14,9 +16,10 @@ struct Row {
 
 /// All rows have the same labels and figures.
 struct Result {
-  std::string name;                                     // "gemm"
-  std::string notes;                                    // units, and what the peers are
-  std::vector<std::pair<std::string, double>> machine;  // limits measured in the same run
+  std::string name;   // "gemm"
+  std::string notes;  // units, and what the peers are
+  /// Threads, and limits measured in the same run.
+  std::vector<std::pair<std::string, std::variant<int64_t, double>>> machine;
   std::vector<Row> rows;
 };
 

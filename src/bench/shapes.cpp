@@ -1,8 +1,10 @@
 #include "bench/shapes.h"
 
 #include <cmath>
+#include <optional>
 
 #include "base/error.h"
+#include "report/progress.h"
 #include "rl/supervised.h"
 
 namespace quads::bench {
@@ -67,7 +69,18 @@ double touched_experts(const ModelConfig& c, int64_t batch) {
 
 std::unique_ptr<Parameters> random_parameters(const ModelConfig& config) {
   auto parameters = std::make_unique<Parameters>(config);
-  parameters->initialise(1);
+  constexpr int64_t kMillion = 1'000'000;
+  std::optional<Progress> progress;
+  parameters->initialise(1, [&](int64_t done, int64_t total) {
+    if (total < 100 * kMillion) return;  // made in seconds
+    if (!progress) {
+      progress.emplace(ProgressOptions{.label = "random weights",
+                                       .unit = "million",
+                                       .total = total / kMillion,
+                                       .log_every_s = 10});
+    }
+    progress->update(done / kMillion);
+  });
   return parameters;
 }
 

@@ -23,6 +23,7 @@ struct BenchPrecision {
 /// The share of the experts that some row of a batch is expected to choose, if routing is uniform.
 double touched_experts(const ModelConfig& config, int64_t batch);
 
+/// Shows its progress on standard error where it takes long.
 std::unique_ptr<Parameters> random_parameters(const ModelConfig& config);
 
 }  // namespace quads::bench

@@ -133,11 +133,13 @@ ParameterLayout::ParameterLayout(const ModelConfig& c) {
 Parameters::Parameters(const ModelConfig& config)
     : config_(config), layout_(config), values_(layout_.total) {}
 
-void Parameters::initialise(uint64_t seed) {
+void Parameters::initialise(uint64_t seed,
+                            const std::function<void(int64_t done, int64_t total)>& on_progress) {
   const auto std_dev = static_cast<float>(config_.initializer_range);
   for (size_t p = 0; p < layout_.parameters.size(); ++p) {
     const Parameter& parameter = layout_.parameters[p];
     Bf16* out = values() + parameter.offset;
+    if (on_progress) on_progress(parameter.offset, layout_.total);
     if (parameter.vector) {
       std::fill_n(out, parameter.size(), to_bf16(parameter.initial));
       continue;

@@ -101,7 +101,8 @@ class Parameters {
   /// Fills with seeded Gaussian weights (standard deviation config.initializer_range; norms 1,
   /// biases 0);
   /// each element depends on its parameter and index alone.
-  void initialise(uint64_t seed);
+  void initialise(uint64_t seed,
+                  const std::function<void(int64_t done, int64_t total)>& on_progress = {});
 
   /// Copies in every tensor of the model. Error, naming the tensor, if one is missing, given twice,
   /// unknown, of another shape, or holds a NaN or an infinity (with row and column); nothing is

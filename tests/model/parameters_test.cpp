@@ -72,6 +72,19 @@ TEST_F(ParametersTest, PartsCoverEveryRowOnceAndParametersDoNotOverlap) {
   EXPECT_FALSE(names.contains("lm_head.weight"));  // tied
 }
 
+TEST_F(ParametersTest, InitialisationTellsHowFarItIs) {
+  Parameters parameters(moe_config());
+  std::vector<int64_t> done;
+  parameters.initialise(1, [&](int64_t values, int64_t total) {
+    EXPECT_EQ(total, parameters.layout().total);
+    EXPECT_LT(values, total);
+    done.push_back(values);
+  });
+  EXPECT_EQ(std::ssize(done), std::ssize(parameters.layout().parameters));
+  EXPECT_EQ(done.front(), 0);
+  EXPECT_TRUE(std::ranges::is_sorted(done));
+}
+
 TEST_F(ParametersTest, InitialisationIsSeededGaussianOfTheConfiguredSize) {
   Parameters a(moe_config()), b(moe_config()), c(moe_config());
   a.initialise(1);
