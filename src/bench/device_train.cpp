@@ -18,12 +18,28 @@
 #include "bench/shapes.h"
 #include "cuda/cuda_model.h"
 #include "rl/cuda_sides.h"
-#include "rl/recipe.h"
 #include "rollout/engine.h"
 #include "rollout/rac_calibration.h"
 #endif
 
 namespace quads::bench {
+
+DeviceRecipe parse_device_recipe(const std::string& name) {
+  DeviceRecipe result;
+  RecipeOverrides overrides;
+  size_t colon = name.find(':');
+  const std::string recipe = name.substr(0, colon);
+  while (colon != std::string::npos) {
+    const size_t next = name.find(':', colon + 1);
+    const std::string option = name.substr(colon + 1, next - colon - 1);
+    require(option == "aten" || option == "floor",
+            "recipe '{}': behind its name may be ':aten' and ':floor', not ':{}'", name, option);
+    (option == "aten" ? result.aten : overrides.rac_scale_floor) = true;
+    colon = next;
+  }
+  result.recipe = make_recipe(recipe, overrides);
+  return result;
+}
 
 #ifdef QUADS_HAVE_CUDA
 namespace {
@@ -68,19 +84,8 @@ class Run {
  public:
   Run(const ModelConfig& config, const std::string& name, const DeviceTrainBench& options)
       : options_(options) {
-    RecipeOverrides overrides;
-    bool aten = false;
-    size_t colon = name.find(':');
-    const std::string recipe = name.substr(0, colon);
-    while (colon != std::string::npos) {
-      const size_t next = name.find(':', colon + 1);
-      const std::string option = name.substr(colon + 1, next - colon - 1);
-      require(option == "aten" || option == "floor",
-              "recipe '{}': behind its name may be ':aten' and ':floor', not ':{}'", name, option);
-      (option == "aten" ? aten : overrides.rac_scale_floor) = true;
-      colon = next;
-    }
-    recipe_ = make_recipe(recipe, overrides);
+    const auto [recipe, aten] = parse_device_recipe(name);
+    recipe_ = recipe;
     replays_ = recipe_.replays() && !aten;
     const int64_t sequences = options.prompts * options.samples;
     const int64_t context = options.prompt_len + options.response_len;
@@ -216,7 +221,7 @@ Result bench_device_train(const DeviceTrainBench& options) {
       "recipe.",
       options.shape, config.num_hidden_layers, options.prompts, options.prompt_len, options.samples,
       options.response_len, options.steps - 1);
-  result.machine = {{"active_parameters", active_parameters(config)}};
+  result.machine = {{"active_parameters", static_cast<int64_t>(active_parameters(config))}};
   double first = std::numeric_limits<double>::quiet_NaN();
   for (const std::string& name : options.recipes) {
     Run run(config, name, options);

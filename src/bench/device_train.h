@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "bench/result.h"
+#include "rl/recipe.h"
 
 namespace quads::bench {
 
@@ -22,15 +23,24 @@ struct DeviceTrainBench {
   int64_t max_tokens = 0;  // rows of a micro-batch; 0: what `train` takes
 };
 
+/// A recipe of DeviceTrainBench.
+struct DeviceRecipe {
+  Recipe recipe;
+  bool aten = false;
+};
+/// Error for an unknown name, or what else stands behind a colon.
+DeviceRecipe parse_device_recipe(const std::string& name);
+
 /// A step is a rollout, one update on all of it (forward, backward, AdamW), and the weights
 /// quantised for both sides. Figures, medians over the steps: step_s; rollout_s,
 /// forward_backward_s, optimizer_s, quantise_s; rollout_tokens_per_s (of responses);
 /// train_tokens_per_s (rows over forward, backward and optimizer); mfu, of forward and backward:
 /// (6 * the parameters that a row multiplies with + 6 * layers * heads * head_dim * the mean length
 /// of a sequence, half of all pairs being causal) * rows over their time and 989 TF/s, the dense
-/// BF16 peak of an H100 and H200 (nvidia.com/h200); gap_max, between the rollout's and the
-/// trainer's log-probs; and x_first, the step's time over that of the first recipe. The memory plan
-/// goes to stderr. Error without a device.
+/// BF16 peak of an H100 and H200 (nvidia.com/h200); and x_first, the step's time over that of the
+/// first recipe. gap_max is the largest difference between the rollout's and the trainer's
+/// log-probs in all of them: a median would hide a step with one. The memory plan goes to stderr.
+/// Error without a device.
 Result bench_device_train(const DeviceTrainBench& options);
 
 }  // namespace quads::bench

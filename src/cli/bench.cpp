@@ -9,6 +9,7 @@
 #include "bench/sync.h"
 #include "bench/train.h"
 #include "cli/generation_options.h"
+#include "rl/recipe.h"
 
 namespace quads::cli {
 namespace {
@@ -30,12 +31,18 @@ struct Common {
   }
 };
 
+CLI::Option* add_shape(CLI::App* command, std::string& shape) {
+  return command
+      ->add_option("--model-shape", shape, "the demo's model, or the shape of a larger one")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"demo", "1b", "olmoe", "30b"}));
+}
+
 std::vector<bench::BenchPrecision> precisions_of(const PrecisionOptions& options,
                                                  const std::string& shape) {
   const ModelConfig model = bench::bench_shape(shape);
   std::vector<bench::BenchPrecision> precisions;
   for (const NamedPrecision& named : options.make()) {
-    if (!named.precision) throw CLI::ValidationError("--precision", "fp32 is not benchmarked");
     precisions.push_back({*named.precision, options.scope_of(*named.precision, model)});
   }
   return precisions;
@@ -71,10 +78,7 @@ void add_gemm(CLI::App* bench) {
                              ->check(positive())
                              ->delimiter(',')};
   o->of_device.of_gpu = {
-      command
-          ->add_option("--model-shape", o->on_device.shape,
-                       "on a GPU: whose experts; demo, 1b, olmoe or 30b")
-          ->capture_default_str(),
+      add_shape(command, o->on_device.shape)->description("on a GPU: whose experts"),
       command->add_option("--tokens", o->on_device.tokens, "on a GPU: tokens of a batch")
           ->capture_default_str()
           ->check(positive())
@@ -102,15 +106,16 @@ void add_rollout_bench(CLI::App* bench) {
   CLI::App* command = bench->add_subcommand("rollout", "tokens a second by precision");
   const auto o = std::make_shared<Options>();
   o->common.add(command);
-  command->add_option("--model-shape", o->rollout.shape, "demo, 1b, olmoe or 30b")
-      ->capture_default_str();
+  add_shape(command, o->rollout.shape);
   add_device(command, o->device);
   command->add_option("--prompt-len", o->rollout.prompt_len, "tokens of a prompt")
       ->capture_default_str()
       ->check(positive());
-  o->precisions.add(command, {"bf16", "fp8", "w4a16", "nvfp4", "nvfp4-rac50", "nvfp4-rac100"});
+  o->precisions.add(command, {"bf16", "fp8", "w4a16", "nvfp4", "nvfp4-rac50", "nvfp4-rac100"},
+                    false);
   command->add_option("--batch", o->rollout.batches, "sequences at once; default 512, or 1,8,64")
-      ->delimiter(',');
+      ->delimiter(',')
+      ->check(positive());
   command->add_option("--response-len", o->rollout.response_len, "tokens of a response")
       ->capture_default_str()
       ->check(positive());
@@ -124,7 +129,7 @@ void add_rollout_bench(CLI::App* bench) {
     if (rollout.by_kernel && o->device != "cuda") {
       throw CLI::ValidationError("--by-kernel", "it is for --device cuda");
     }
-    rollout.precisions = precisions_of(o->precisions, rollout.shape);
+    rollout.precisions = from_options([&] { return precisions_of(o->precisions, rollout.shape); });
     if (rollout.batches.empty()) {
       rollout.batches =
           rollout.shape == "demo" ? std::vector<int64_t>{512} : std::vector<int64_t>{1, 8, 64};
@@ -160,7 +165,15 @@ void add_train_bench(CLI::App* bench) {
                    "--rac-scale-floor; default " +
                        fmt::format("{}, there {}", fmt::join(o->train.recipes, ","),
                                    fmt::join(o->on_device.recipes, ",")))
-      ->delimiter(',');
+      ->delimiter(',')
+      ->check([](const std::string& text) {
+        try {
+          bench::parse_device_recipe(text);
+          return std::string();
+        } catch (const Error& error) {
+          return std::string(error.what());
+        }
+      });
   const auto count = [&](const char* name, auto& value, const char* help, int64_t of_cpu,
                          int64_t of_gpu) {
     return command
@@ -175,11 +188,10 @@ void add_train_bench(CLI::App* bench) {
   count("--response-len", o->response_len, "tokens of a response", o->train.response_len,
         o->on_device.response_len);
   o->of_device.of_gpu = {
-      command->add_option("--model-shape", o->on_device.shape, "demo, 1b, olmoe or 30b")
-          ->capture_default_str(),
+      add_shape(command, o->on_device.shape),
       command->add_option("--layers", o->on_device.layers, "of the shape; 0: all")
           ->capture_default_str()
-          ->check(CLI::NonNegativeNumber),
+          ->check(not_negative()),
       command->add_option("--prompt-len", o->on_device.prompt_len, "tokens of a prompt")
           ->capture_default_str()
           ->check(positive()),
@@ -187,7 +199,7 @@ void add_train_bench(CLI::App* bench) {
           ->add_option("--max-tokens-per-batch", o->on_device.max_tokens,
                        "rows of a micro-batch; 0: as train")
           ->capture_default_str()
-          ->check(CLI::NonNegativeNumber)};
+          ->check(not_negative())};
   command->callback([o] {
     const bool on_gpu = parse_device(o->device) == Device::kCuda;
     o->of_device.check(on_gpu);
@@ -200,6 +212,9 @@ void add_train_bench(CLI::App* bench) {
     };
     take(o->train);
     take(o->on_device);
+    for (const std::string& recipe : o->recipes) {
+      if (!on_gpu) from_options([&] { return make_recipe(recipe, {}); });
+    }
     const auto runtime = o->common.make_runtime();
     o->common.write(on_gpu ? bench::bench_device_train(o->on_device)
                            : bench::bench_train(*runtime, o->train));
@@ -216,11 +231,11 @@ void add_sync_bench(CLI::App* bench) {
   CLI::App* command = bench->add_subcommand("sync", "weight syncs, beside memcpy");
   const auto o = std::make_shared<Options>();
   o->common.add(command);
-  command->add_option("--model-shape", o->shape, "demo, 1b, olmoe or 30b")->capture_default_str();
+  add_shape(command, o->shape);
   add_device(command, o->device);
-  o->precisions.add(command, {"bf16", "fp8", "w4a16", "nvfp4-rac50"});
+  o->precisions.add(command, {"bf16", "fp8", "w4a16", "nvfp4-rac50"}, false);
   command->callback([o] {
-    const auto precisions = precisions_of(o->precisions, o->shape);
+    const auto precisions = from_options([&] { return precisions_of(o->precisions, o->shape); });
     const auto runtime = o->common.make_runtime();
     o->common.write(parse_device(o->device) == Device::kCuda
                         ? bench::bench_device_sync(o->shape, precisions)

@@ -1,8 +1,10 @@
 #include "cli/command.h"
 
+#include <fmt/ranges.h>
 #include <toml++/toml.h>
 
 #include <algorithm>
+#include <cctype>
 #include <cmath>
 #include <csignal>
 #include <ctime>
@@ -58,7 +60,7 @@ void flatten(const toml::table& table, const std::string& prefix,
 
 std::vector<ConfigValue> read_config(const std::string& path) {
   std::ifstream file(path);
-  if (!file) throw CLI::FileError::Missing(path);
+  if (!file) throw CLI::FileError(fmt::format("--config {}: cannot be read", path));
   std::vector<ConfigValue> values;
   try {
     flatten(toml::parse(file, path), "", values);
@@ -144,15 +146,56 @@ void require_model_directory(const std::filesystem::path& directory) {
        newest ? "its newest model is " + newest->string() : "it has no checkpoint yet");
 }
 
-// CLI11's own checks name the bounds of a double, three hundred digits.
+// CLI11's own checks take a NaN for one of any range, and name the bounds of a double, three
+// hundred digits.
 CLI::Validator number_check(const char* name, const char* wanted, bool (*holds)(double)) {
   return {[=](const std::string& text) {
             double value = 0;
-            return CLI::detail::lexical_cast(text, value) && holds(value)
+            return CLI::detail::lexical_cast(text, value) && std::isfinite(value) && holds(value)
                        ? std::string()
                        : fmt::format("{} is not a number {}", text, wanted);
           },
           name};
+}
+
+// The first word that its command does not know, in one line; CLI11 lists them all, backwards.
+std::optional<std::string> unknown_word(const CLI::App& app) {
+  std::string path = app.get_name();
+  const CLI::App* command = &app;
+  while (command->remaining().empty()) {
+    const std::vector<CLI::App*> given = command->get_subcommands();
+    if (given.empty()) return std::nullopt;
+    command = given.front();
+    path += " " + command->get_name();
+  }
+  std::string word = command->remaining().front();
+  if (!word.starts_with('-')) {
+    const bool commands = !command->get_subcommands([](const CLI::App*) { return true; }).empty();
+    return fmt::format("unknown {} {}; see {} --help", commands ? "command" : "argument", word,
+                       path);
+  }
+  word = word.substr(0, word.find('='));
+  const bool of_train = command->get_name() == "compare" &&
+                        app.get_subcommand("train")->get_option_no_throw(word) != nullptr;
+  return fmt::format("unknown option {}; {}see {} --help", word,
+                     of_train ? "flags of quads train go after --, as in -- --lr 1e-3; " : "",
+                     path);
+}
+
+// The innermost subcommand that was given.
+const CLI::App& given_command(const CLI::App& app) {
+  const CLI::App* command = &app;
+  while (!command->get_subcommands().empty()) command = command->get_subcommands().front();
+  return *command;
+}
+
+// Whether `text` has `name` as a word of its own: --rac-ratio is none in "--rac-ratios".
+bool names_option(std::string_view text, const std::string& name) {
+  for (size_t at = text.find(name); at != std::string_view::npos; at = text.find(name, at + 1)) {
+    const size_t end = at + name.size();
+    if (end == text.size() || (std::isalnum(text[end]) == 0 && text[end] != '-')) return true;
+  }
+  return false;
 }
 
 std::atomic<bool> g_stop{false};  // signal handlers can reach nothing else
@@ -219,6 +262,39 @@ std::string resolved_config(const CLI::App& command, const std::vector<std::stri
   return text;
 }
 
+std::string with_origin(const CLI::App& app, const std::vector<std::string>& words,
+                        std::string message) {
+  const CLI::App& command = given_command(app);
+  const CLI::Option* config = command.get_option_no_throw("--config");
+  if (config == nullptr || config->empty()) return message;
+  const auto given = [&](const std::string& name) {
+    return std::ranges::any_of(words, [&](const std::string& word) {
+      return word == name || word.starts_with(name + "=");
+    });
+  };
+  std::vector<std::string> names;
+  for (const CLI::Option* option : command.get_options()) {
+    const std::string name = "--" + option->get_single_name();
+    if (option != config && !option->empty() && !given(name) && names_option(message, name)) {
+      names.push_back(name);
+    }
+  }
+  const std::string file = config->results().front();
+  if (names.empty() || message.find(file) != std::string::npos) return message;
+  return fmt::format("{} ({} is set in {})", message, fmt::join(names, ", "), file);
+}
+
+// CLI11 says "--seed: At Most 1 required but received 2".
+std::string usage_error(const CLI::App& app, const CLI::Error& error) {
+  std::string text = error.what();
+  if (error.get_name() == "ValidationError") return text;  // words left over are flags of train
+  if (const auto unknown = unknown_word(app)) return *unknown;
+  const size_t at = text.find(": At Most 1 required but received ");
+  if (at == std::string::npos) return text;
+  return fmt::format("{} is given {} times: give it once", text.substr(0, at),
+                     text.substr(text.rfind(' ') + 1));
+}
+
 const CLI::Validator& positive() {
   static const CLI::Validator validator =
       number_check("POSITIVE", "above 0", [](double value) { return value > 0; });
@@ -231,12 +307,35 @@ const CLI::Validator& not_negative() {
   return validator;
 }
 
+const CLI::Validator& finite() {
+  static const CLI::Validator validator =
+      number_check("FINITE", "that is finite", [](double) { return true; });
+  return validator;
+}
+
+const CLI::Validator& share() {
+  static const CLI::Validator validator = number_check(
+      "SHARE", "above 0 and at most 1", [](double value) { return value > 0 && value <= 1; });
+  return validator;
+}
+
+CLI::Validator pair_check(const std::string& form) {
+  return {[form](const std::string& text) {
+            const size_t equals = text.find('=');
+            return equals != std::string::npos && equals > 0
+                       ? std::string()
+                       : fmt::format("'{}': {} is expected", text, form);
+          },
+          form};
+}
+
 void RuntimeOptions::add(CLI::App* command) {
   command->add_option("--threads", threads, "threads; 0: all cores")
       ->capture_default_str()
       ->check(CLI::Range(0, 1024));
-  command->add_option("--isa", isa, "instruction set: auto, portable, avx2, avx512 or amx")
-      ->capture_default_str();
+  command->add_option("--isa", isa, "instruction set; auto: the best of this CPU")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"auto", "portable", "avx2", "avx512", "amx"}));
 }
 
 std::unique_ptr<kernels::CpuRuntime> RuntimeOptions::make() const {
@@ -250,16 +349,19 @@ CLI::Option* add_kv_memory(CLI::App* command, int64_t& bytes) {
       ->default_str("256MiB")
       ->transform(CLI::AsSizeValue(false))
       ->transform([](const std::string& text) {  // comes first; CLI11 takes -1 for 2^64 - 1
-        if (text.find('-') == 0) throw CLI::ValidationError("a size is not negative");
+        if (text.starts_with('-')) throw CLI::ValidationError(text + " is not a size above 0");
         return text;
-      });
+      })
+      ->check(positive());
 }
 
 void MicroBatchOptions::add(CLI::App* command) {
-  command->add_option("--max-tokens-per-batch", rows,
-                      fmt::format("rows of a micro-batch; default {}, on a GPU up to {} as a row's "
-                                  "memory allows",
-                                  kMicroBatchRows, kLargestMicroBatch));
+  command
+      ->add_option("--max-tokens-per-batch", rows,
+                   fmt::format("rows of a micro-batch; default {}, on a GPU up to {} as a row's "
+                               "memory allows",
+                               kMicroBatchRows, kLargestMicroBatch))
+      ->check(positive());
 }
 
 int64_t MicroBatchOptions::make(Device device, const ModelConfig& model,
@@ -309,8 +411,16 @@ QuantizeScope ScopeOptions::make(const ModelConfig& model) const {
 }
 
 void RacOptions::add(CLI::App* command) {
-  command->add_option("--rac-ratio", ratio,
-                      "share of channels whose residual is compensated: 0.5 or 50%");
+  command
+      ->add_option("--rac-ratio", ratio,
+                   "share of channels whose residual is compensated: 0.5 or 50%")
+      ->check([](const std::string& text) {
+        return parse_share(text) ? std::string()
+                                 : fmt::format(
+                                       "'{}' is not a share in [0, 1] or a percentage: "
+                                       "write 0.5 or 50% for half of the channels",
+                                       text);
+      });
   command->add_option("--rac-granularity", granularity, "channel, or block of 16 channels")
       ->capture_default_str()
       ->check(CLI::IsMember({"channel", "block"}));
@@ -318,29 +428,23 @@ void RacOptions::add(CLI::App* command) {
                     "bound the residual's block scale from below, so that q1 + q2 fits FP16");
 }
 
-std::optional<double> RacOptions::ratio_value() const {
-  if (ratio.empty()) return std::nullopt;
-  const bool percent = ratio.back() == '%';
-  const std::string number = percent ? ratio.substr(0, ratio.size() - 1) : ratio;
+std::optional<double> parse_share(const std::string& text) {
+  const bool percent = text.ends_with('%');
+  const std::string number = percent ? text.substr(0, text.size() - 1) : text;
   size_t used = 0;
   double value = -1;
   try {
     value = std::stod(number, &used);
   } catch (const std::exception&) {
-    used = std::string::npos;
+    return std::nullopt;
   }
   if (percent) value /= 100;
-  if (used != number.size() || !(value >= 0 && value <= 1)) {
-    throw CLI::ValidationError("--rac-ratio",
-                               fmt::format("'{}' is not a share in [0, 1] or a percentage: write "
-                                           "0.5 or 50% for half of the channels",
-                                           ratio));
-  }
+  if (used != number.size() || !(value >= 0 && value <= 1)) return std::nullopt;
   return value;
 }
 
 Rac RacOptions::make(double default_ratio) const {
-  return {.ratio = ratio_value().value_or(default_ratio),
+  return {.ratio = parse_share(ratio).value_or(default_ratio),
           .granularity = parse_granularity(granularity),
           .scale_floor = scale_floor};
 }

@@ -8,11 +8,13 @@
 #include <string>
 #include <vector>
 
+#include "base/error.h"
 #include "checkpoints/load_weights.h"
 #include "eval/device.h"
 #include "kernels/cpu/context.h"
 #include "model/parameters.h"
 #include "model/precision.h"
+#include "rl/names.h"
 #include "tokenizer/tokenizer.h"
 
 namespace quads::cli {
@@ -29,6 +31,9 @@ void add_report(CLI::App& app);
 void add_bench(CLI::App& app);
 void add_info(CLI::App& app);
 
+/// Wrong usage unless `quads train` takes these arguments, as far as can be told without a model.
+void check_train(const std::vector<std::string>& arguments);
+
 /// Adds --config F.toml to a subcommand: a TOML file whose keys are the long names of the options
 /// without dashes; tables are allowed for order and joined with '-' ([rac] ratio = 0.5 is
 /// --rac-ratio). An unknown key, a wrong type or a syntax error is a usage error that names file
@@ -38,9 +43,31 @@ void add_config(CLI::App* command);
 /// named in `leave_out` are not written.
 std::string resolved_config(const CLI::App& command, const std::vector<std::string>& leave_out);
 
-/// Checks of an option's number: above 0, or not below.
+/// `message`, and which of the options that it names a configuration file has set; `words` are the
+/// command line.
+std::string with_origin(const CLI::App& app, const std::vector<std::string>& words,
+                        std::string message);
+/// What `error` says of a command line that `app` has parsed, in one line.
+std::string usage_error(const CLI::App& app, const CLI::Error& error);
+
+/// What `make` returns. Its Error becomes wrong usage: for what is wrong with options whatever the
+/// files hold, asked before any of them is read.
+template <class Make>
+auto from_options(const Make& make) {
+  try {
+    return make();
+  } catch (const Error& error) {
+    throw CLI::ValidationError(error.what());
+  }
+}
+
+/// Checks of an option's number, which is finite: any; above 0; not below; above 0 and at most 1.
+const CLI::Validator& finite();
 const CLI::Validator& positive();
 const CLI::Validator& not_negative();
+const CLI::Validator& share();
+/// Check that a text is `form`, two texts with a '=' between them: "KEY=VALUE".
+CLI::Validator pair_check(const std::string& form);
 
 /// --threads, --isa.
 struct RuntimeOptions {
@@ -49,6 +76,15 @@ struct RuntimeOptions {
   void add(CLI::App* command);
   std::unique_ptr<kernels::CpuRuntime> make() const;
 };
+
+/// Adds an option whose values are the names of `Enum` (rl/names.h).
+template <class Enum>
+CLI::Option* add_names(CLI::App* command, const std::string& name, std::string& value,
+                       const std::string& help) {
+  return command->add_option(name, value, help)
+      ->capture_default_str()
+      ->check(CLI::IsMember(names_of<Enum>()));
+}
 
 /// --kv-memory: bytes, or a size with a unit of 1024's powers (512MiB, 512M, 2GiB); "256MiB" if it
 /// is not given.
@@ -73,13 +109,15 @@ struct ScopeOptions {
   QuantizeScope make(const ModelConfig& model) const;
 };
 
-/// --rac-ratio (a share, or a percentage with '%'), --rac-granularity, --rac-scale-floor.
+/// A share in [0, 1], "0.5" or "50%"; nothing for any other text.
+std::optional<double> parse_share(const std::string& text);
+
+/// --rac-ratio, --rac-granularity, --rac-scale-floor.
 struct RacOptions {
-  std::string ratio;  // empty: the recipe's or precision's own
+  std::string ratio;  // as parse_share takes it; empty: the recipe's or precision's own
   std::string granularity = "channel";
   bool scale_floor = false;
   void add(CLI::App* command);
-  std::optional<double> ratio_value() const;
   /// With `default_ratio` where none is given.
   Rac make(double default_ratio) const;
 };

@@ -41,17 +41,28 @@ void write_results(const std::filesystem::path& out, const std::vector<PlannedRu
               (out / "report.html").c_str());
 }
 
+// Before anything is run: a typing error in a flag would end every run in the same way.
+void check_arguments(const PlannedRun& run) {
+  std::vector<std::string> arguments = run.arguments;
+  arguments.insert(arguments.end(), {"--out", run.directory.string()});
+  try {
+    check_train(arguments);
+  } catch (const CLI::Error& error) {
+    throw CLI::ValidationError(fmt::format("{}: {}", run.name, error.what()));
+  }
+}
+
 void run(const Options& o) {
   PlanOptions plan = o.plan;
   plan.out = o.out;
   for (const RecipeInfo& info : recipes()) {
     if (info.rollout.rac.ratio > 0) plan.compensated.emplace_back(info.name);
   }
-  for (const std::string& recipe : plan.recipes) make_recipe(recipe, {});  // an error if unknown
   if (!o.load.empty()) plan.common_arguments = {"--load", o.load};
   plan.common_arguments.insert(plan.common_arguments.end(), o.train_flags.begin(),
                                o.train_flags.end());
-  const std::vector<PlannedRun> runs = plan_runs(plan);
+  const std::vector<PlannedRun> runs = from_options([&] { return plan_runs(plan); });
+  for (const PlannedRun& run : runs) check_arguments(run);
   std::filesystem::create_directories(o.out);
   const OutputLock lock = OutputLock::inside(o.out);
   const std::atomic<bool>& stop = stop_requested();
@@ -84,6 +95,7 @@ void add_compare(CLI::App& app) {
   // Lists are one word, so that -- may follow them.
   command->add_option("--recipes", plan.recipes, "recipes: bf16,nvfp4,quads")
       ->delimiter(',')
+      ->check(CLI::IsMember(recipe_names()))
       ->allow_extra_args(false);
   command
       ->add_option("--variant", plan.variants,
@@ -93,6 +105,8 @@ void add_compare(CLI::App& app) {
       ->add_option("--k", plan.shares,
                    "run each recipe with compensation at these shares, per cent: 0,12.5,25")
       ->delimiter(',')
+      ->check(not_negative())  // refuses a NaN, which is in every range
+      ->check(CLI::Range(0.0, 100.0))
       ->allow_extra_args(false);
   command->add_option("--seeds", plan.seeds, "seeds: 1,2,3")
       ->capture_default_str()

@@ -37,18 +37,26 @@ std::vector<Request> requests_of(const Options& o, const LoadedModel& model) {
   return requests;
 }
 
+// What is wrong whatever the files hold; the compensation.
+Rac check(const Options& o) {
+  require(o.generation.temperature > 0, "--temperature 0: a diagnosis samples: give one above 0");
+  const Rac rac = o.rac.make(.5);
+  require(rac.ratio > 0, "--rac-ratio {}: a diagnosis with compensation needs a share above 0",
+          o.rac.ratio);
+  if (o.prompts.empty()) o.task.check();
+  return rac;
+}
+
 void run(const Options& o) {
   stop_requested();
-  require(o.generation.device == "cpu" && !o.generation.weights_as_stored,
-          "diagnose compares the CPU's kernels with weights that it quantises: leave --device and "
-          "--weights-as-stored out");
+  const Rac rac = from_options([&] { return check(o); });
+  const auto runtime = o.runtime.make();
   if (!o.per_token.empty()) require_writable_target(o.per_token);
   o.json.require_writable();
   const LoadedModel model = load_model(o.model, {.require_tokenizer = false});
-  const auto runtime = o.runtime.make();
   DiagnosisOptions options;
   options.scope = o.scope.make(model.config());
-  options.rac = o.rac.make(.5);
+  options.rac = rac;
   options.requests = requests_of(o, model);
   for (const Request& request : options.requests) {
     require_positions(model.config(), std::ssize(request.prompt), o.generation.max_response_len,

@@ -26,8 +26,6 @@ struct Options {
 // The options with what the benchmark's form says and the user did not.
 TaskOptions with_benchmark(TaskOptions task, const CLI::App& command, const std::string& path) {
   if (path.empty()) return task;
-  require(!task.from_files(), "--benchmark {}: --prompt-data and --eval-data are for other files",
-          path);
   const BenchmarkForm form = benchmark_form(path);
   task.eval_data = path;
   task.data.format.live_code_bench_prompts = form.live_code_bench;
@@ -38,22 +36,32 @@ TaskOptions with_benchmark(TaskOptions task, const CLI::App& command, const std:
   return task;
 }
 
-void run(const CLI::App& command, const Options& o) {
+// What is wrong whatever the files hold.
+void check(const Options& o) {
   for (int64_t k : o.ks) {
-    if (k < 1 || k > o.n_samples) {
-      throw CLI::ValidationError(
-          "--k", fmt::format("{} is not in 1..{}, the samples a prompt", k, o.n_samples));
-    }
+    require(k >= 1 && k <= o.n_samples, "--k: {} is not in 1..{}, the samples a prompt", k,
+            o.n_samples);
   }
-  stop_requested();
-  if (!o.out.empty()) require_writable_target(o.out);
-  o.json.require_writable();
-  const std::vector<NamedPrecision> precisions = o.precisions.make();
+  require(o.benchmark.empty() || !o.task.from_files(),
+          "--benchmark {}: --prompt-data and --eval-data are for other files", o.benchmark);
   require(o.task.prompt_data.empty() || !o.task.eval_data.empty(),
           "--prompt-data {}: problems to train on are not evaluated: give them as --eval-data",
           o.task.prompt_data);
-  const LoadedModel model = load_model(o.model, o.generation.load_options(precisions));
+}
+
+void run(const CLI::App& command, const Options& o) {
+  from_options([&] { check(o); });
+  const std::vector<NamedPrecision> precisions = from_options([&] { return o.precisions.make(); });
+  const LoadOptions loading = from_options([&] { return o.generation.load_options(precisions); });
+  const auto runtime = o.runtime.make();
+  stop_requested();
+  if (!o.out.empty()) require_writable_target(o.out);
+  o.json.require_writable();
+  std::optional<OutputLock> lock;
+  if (!o.out.empty()) lock.emplace(OutputLock::beside(o.out));
   const TaskOptions task_options = with_benchmark(o.task, command, o.benchmark);
+  from_options([&] { task_options.check(); });
+  const LoadedModel model = load_model(o.model, loading);
   const std::unique_ptr<Task> task = task_options.make(model);
   const std::unique_ptr<Reward> reward = task_options.make_reward(*task, model);
   const EvaluationSet set = evaluation_set(*task, *model.tokenizer, o.problems, o.n_samples);
@@ -61,10 +69,7 @@ void run(const CLI::App& command, const Options& o) {
     require_positions(model.config(), std::ssize(request.prompt), o.generation.max_response_len,
                       fmt::format("problem {}", request.prompt_index));
   }
-  std::optional<OutputLock> lock;
-  if (!o.out.empty()) lock.emplace(OutputLock::beside(o.out));
   const std::optional<RacMasks> masks = checkpoint_masks(o.model, model.config());
-  const auto runtime = o.runtime.make();
   std::vector<Evaluation> evaluations;
   for (const NamedPrecision& precision : precisions) {
     GenerateOptions options = o.generation.make(model.stop_tokens);
@@ -96,7 +101,7 @@ void add_eval(CLI::App& app) {
   command->add_option("--model", o->model, "model directory")->required();
   command->add_option("--out", o->out, "JSONL with an object a problem and precision");
   o->json.add(command);
-  o->precisions.add(command, {"bf16"});
+  o->precisions.add(command, {"bf16"}, true);
   o->task.add(command);
   command->get_option("--prompt-data")
       ->description("JSONL that was trained on: a problem in both files is an error");
@@ -115,6 +120,7 @@ void add_eval(CLI::App& app) {
       ->capture_default_str()
       ->delimiter(',');
   o->generation.add(command);
+  o->generation.add_device_and_stored(command);
   o->runtime.add(command);
   command->callback([command, o] { run(*command, *o); });
 }

@@ -25,14 +25,26 @@ NamedPrecision parse_named(const std::string& text, const RacOptions& rac) {
 
 }  // namespace
 
-void PrecisionOptions::add(CLI::App* command, const std::vector<std::string>& defaults) {
+void PrecisionOptions::add(CLI::App* command, const std::vector<std::string>& defaults,
+                           bool reference) {
   names = defaults;
-  command
-      ->add_option("--precision", names,
-                   "bf16, fp8, w8a16, nvfp4, nvfp4-rac, w4a16 or w16a4; nvfp4-rac25 says the ratio "
-                   "in per cent; fp32: the slow, unrounded reference. Repeatable")
+  std::vector<std::string> known = precision_names();
+  if (reference) known.emplace_back("fp32");
+  std::string help = "nvfp4-rac25 says the ratio in per cent; ";
+  if (reference) help += "fp32: the slow, unrounded reference; ";
+  const auto check = [known](const std::string& text) {
+    const bool with_ratio = text.starts_with(kRac) && parse_share(text.substr(kRac.size()) + "%");
+    return with_ratio || std::ranges::find(known, text) != known.end()
+               ? std::string()
+               : fmt::format(
+                     "unknown precision '{}': use one of {}, with the ratio in per cent "
+                     "nvfp4-rac25",
+                     text, fmt::join(known, ", "));
+  };
+  command->add_option("--precision", names, help + "repeatable")
       ->capture_default_str()
-      ->delimiter(',');
+      ->delimiter(',')
+      ->check(CLI::Validator(check, fmt::format("{{{}}}", fmt::join(known, ","))));
   rac.add(command);
   scope.add(command);
 }
@@ -57,14 +69,20 @@ QuantizeScope PrecisionOptions::scope_of(const Precision& precision,
   return precision == Precision{} ? QuantizeScope{} : scope.make(model);
 }
 
-void GenerationOptions::add(CLI::App* command) {
+void GenerationOptions::add_device_and_stored(CLI::App* command) {
   add_device(command, device);
+  command->add_flag("--weights-as-stored", weights_as_stored,
+                    "NVFP4 checkpoints: multiply with the file's own codes and scales instead of "
+                    "quantising its dequantised weights again");
+}
+
+void GenerationOptions::add(CLI::App* command) {
   command->add_option("--temperature", temperature, "sampling temperature; 0 is greedy")
       ->capture_default_str()
       ->check(not_negative());
   command->add_option("--top-p", top_p, "nucleus sampling; 1 is off")
       ->capture_default_str()
-      ->check(CLI::Range(0.0, 1.0));
+      ->check(share());
   command->add_option("--top-k", top_k, "top-k sampling; 0 is off")
       ->capture_default_str()
       ->check(not_negative());
@@ -78,9 +96,6 @@ void GenerationOptions::add(CLI::App* command) {
       ->capture_default_str()
       ->check(positive());
   kv_memory_option = add_kv_memory(command, kv_memory);
-  command->add_flag("--weights-as-stored", weights_as_stored,
-                    "NVFP4 checkpoints: multiply with the file's own codes and scales instead of "
-                    "quantising its dequantised weights again");
 }
 
 LoadOptions GenerationOptions::load_options(std::span<const NamedPrecision> precisions) const {

@@ -22,15 +22,16 @@ struct PrecisionOptions {
   RacOptions rac;
   ScopeOptions scope;
 
-  void add(CLI::App* command, const std::vector<std::string>& defaults);
+  /// `reference`: whether fp32 is one.
+  void add(CLI::App* command, const std::vector<std::string>& defaults, bool reference);
+  /// Error for what does not go together.
   std::vector<NamedPrecision> make() const;
   /// The scope for `precision`: everything where nothing is quantised.
   QuantizeScope scope_of(const Precision& precision, const ModelConfig& model) const;
 };
 
-/// --device, --temperature, --top-p, --top-k, --max-response-len, --seed, --max-running,
-/// --kv-memory,
-/// --weights-as-stored.
+/// --temperature, --top-p, --top-k, --max-response-len, --seed, --max-running, --kv-memory;
+/// --device and --weights-as-stored.
 struct GenerationOptions {
   std::string device = "cpu";
   float temperature = 1.0F;
@@ -44,10 +45,12 @@ struct GenerationOptions {
   bool weights_as_stored = false;
 
   void add(CLI::App* command);
+  void add_device_and_stored(CLI::App* command);
   GenerateOptions make(std::vector<int32_t> stop_tokens) const;
   /// Otherwise a GPU's pages take what memory the weights leave.
   bool kv_memory_given() const { return kv_memory_option->count() > 0; }
-  /// For load_model: the host's memory takes the weights where the host computes with them.
+  /// For load_model: the host's memory takes the weights where the host computes with them. Error
+  /// for a precision that the device does not have.
   LoadOptions load_options(std::span<const NamedPrecision> precisions) const;
 };
 

@@ -5,7 +5,6 @@
 #include <cstdio>
 #include <cstring>
 #include <new>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -13,40 +12,6 @@
 #include "cli/command.h"
 
 namespace {
-
-// The first word that its command does not know, in one line; CLI11 lists them all, backwards.
-std::optional<std::string> unknown_word(const CLI::App& app) {
-  std::string path = app.get_name();
-  const CLI::App* command = &app;
-  while (command->remaining().empty()) {
-    const std::vector<CLI::App*> given = command->get_subcommands();
-    if (given.empty()) return std::nullopt;
-    command = given.front();
-    path += " " + command->get_name();
-  }
-  std::string word = command->remaining().front();
-  if (!word.starts_with('-')) {
-    const bool commands = !command->get_subcommands([](const CLI::App*) { return true; }).empty();
-    return fmt::format("unknown {} {}; see {} --help", commands ? "command" : "argument", word,
-                       path);
-  }
-  word = word.substr(0, word.find('='));
-  const bool of_train = command->get_name() == "compare" &&
-                        app.get_subcommand("train")->get_option_no_throw(word) != nullptr;
-  return fmt::format("unknown option {}; {}see {} --help", word,
-                     of_train ? "flags of quads train go after --, as in -- --lr 1e-3; " : "",
-                     path);
-}
-
-// CLI11 says "--seed: At Most 1 required but received 2".
-std::string usage_error(const CLI::App& app, const CLI::Error& error) {
-  if (const auto unknown = unknown_word(app)) return *unknown;
-  std::string text = error.what();
-  const size_t at = text.find(": At Most 1 required but received ");
-  if (at == std::string::npos) return text;
-  return fmt::format("{} is given {} times: give it once", text.substr(0, at),
-                     text.substr(text.rfind(' ') + 1));
-}
 
 // False, after saying so, if standard output did not take everything; a closed pipe is no error.
 bool flush_output() {
@@ -77,6 +42,11 @@ int main(int argc, char** argv) {
   // Errors of write() instead: a reader that has seen enough, a limit on the size of files.
   std::signal(SIGPIPE, SIG_IGN);
   std::signal(SIGXFSZ, SIG_IGN);
+  const std::vector<std::string> words(argv + 1, argv + argc);
+  const auto report = [&](const std::string& message) {
+    const std::string text = quads::cli::with_origin(app, words, message);
+    std::fprintf(stderr, "quads: %s\n", quads::cli::printable(text).c_str());
+  };
   constexpr int kFailed = 1, kUsage = 2, kInterrupted = 130;
   try {
     app.parse(argc, argv);
@@ -84,12 +54,12 @@ int main(int argc, char** argv) {
   } catch (const CLI::Success& done) {
     return app.exit(done);  // --help, --version
   } catch (const CLI::Error& error) {
-    std::fprintf(stderr, "quads: %s\n", quads::cli::printable(usage_error(app, error)).c_str());
+    report(quads::cli::usage_error(app, error));
     return kUsage;
   } catch (const std::bad_alloc&) {
     std::fprintf(stderr, "quads: out of memory\n");
   } catch (const std::exception& error) {
-    std::fprintf(stderr, "quads: %s\n", quads::cli::printable(error.what()).c_str());
+    report(error.what());
   }
   return quads::cli::was_stopped() ? kInterrupted : kFailed;
 }

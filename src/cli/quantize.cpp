@@ -2,6 +2,7 @@
 #include <cstdio>
 
 #include "base/error.h"
+#include "checkpoints/module_patterns.h"
 #include "checkpoints/write_quantised.h"
 #include "cli/command.h"
 #include "eval/prompt_file.h"
@@ -20,10 +21,11 @@ struct Options {
   RuntimeOptions runtime;
 };
 
-WriteQuantisedOptions write_options(const Options& o, const ModelConfig& model) {
+// Without the scope, which depends on the model.
+WriteQuantisedOptions write_options(const Options& o) {
   WriteQuantisedOptions options;
   options.format = parse_checkpoint_format(o.format);
-  options.scope = o.scope.make(model);
+  ModulePatterns(o.exclude, "--exclude");  // an error if one is no pattern
   options.exclude = o.exclude;
   options.global_scale = parse_global_scale(o.global_scale);
   const bool fp8 = options.format == CheckpointFormat::kFp8;
@@ -65,10 +67,11 @@ InputAmax measure(kernels::CpuRuntime& runtime, const LoadedModel& model,
 }
 
 void run(const Options& o) {
-  const LoadedModel model = load_model(o.model, {.require_tokenizer = false});
-  WriteQuantisedOptions options = write_options(o, model.config());
+  WriteQuantisedOptions options = from_options([&] { return write_options(o); });
   const auto runtime = o.runtime.make();
   AtomicDir out(o.out);
+  const LoadedModel model = load_model(o.model, {.require_tokenizer = false});
+  options.scope = o.scope.make(model.config());
   std::optional<InputAmax> amax;
   if (!o.prompts.empty()) {
     amax = measure(*runtime, model, read_prompts(o.prompts, model.tokenizer.get()));

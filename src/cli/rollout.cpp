@@ -98,13 +98,20 @@ void tell_failures(const std::vector<std::optional<RewardResult>>& rewards) {
                static_cast<long long>(failed), static_cast<long long>(asked), first.c_str());
 }
 
-std::unique_ptr<Reward> make_reward(const Options& o, const LoadedModel& model,
-                                    const std::vector<PromptLine>& lines) {
+// What is wrong with the reward's options whatever the prompts are.
+void check_reward(const Options& o) {
   if (!o.task.name.empty()) {
     o.rewards.require_none(o.task.name);
-    return o.task.make()->reward();
+    o.task.make();
+    return;
   }
   require(o.task.options.empty(), "--task-option is for --task, which is not given");
+  check(o.rewards.parsed());
+}
+
+std::unique_ptr<Reward> make_reward(const Options& o, const LoadedModel& model,
+                                    const std::vector<PromptLine>& lines) {
+  if (!o.task.name.empty()) return o.task.make()->reward();
   std::set<std::string> by_problem;
   for (const PromptLine& line : lines) {
     if (auto type = own_reward(line.metadata.get())) by_problem.insert(*type);
@@ -114,12 +121,18 @@ std::unique_ptr<Reward> make_reward(const Options& o, const LoadedModel& model,
 
 void run(const Options& o) {
   const std::atomic<bool>& stop = stop_requested();
-  const std::vector<NamedPrecision> precisions = o.precisions.make();
+  const std::vector<NamedPrecision> precisions = from_options([&] { return o.precisions.make(); });
   if (precisions.size() != 1) {
     throw CLI::ValidationError("--precision", "one precision is expected");
   }
-  LoadOptions loading = o.generation.load_options(precisions);
+  LoadOptions loading = from_options([&] { return o.generation.load_options(precisions); });
   loading.require_tokenizer = false;
+  from_options([&] { check_reward(o); });
+  const auto runtime = o.runtime.make();
+  std::error_code unequal;  // one that is not there is not the same
+  require(!std::filesystem::equivalent(o.prompts, o.out, unequal),
+          "--out {}: would overwrite the prompts", o.out);
+  const OutputLock lock = OutputLock::beside(o.out);
   const LoadedModel model = load_model(o.model, loading);
   const Tokenizer* tokenizer = model.tokenizer.get();
   const std::vector<PromptLine> lines = read_prompts(o.prompts, tokenizer);
@@ -128,13 +141,8 @@ void run(const Options& o) {
                       line.response ? std::ssize(*line.response) : o.generation.max_response_len,
                       line.where);
   }
-  std::error_code unequal;  // one that is not there is not the same
-  require(!std::filesystem::equivalent(o.prompts, o.out, unequal),
-          "--out {}: would overwrite the prompts", o.out);
-  const OutputLock lock = OutputLock::beside(o.out);
   const std::unique_ptr<Reward> reward = make_reward(o, model, lines);
   Work work = plan(lines, o.n_samples);
-  const auto runtime = o.runtime.make();
   GenerateOptions options = o.generation.make(model.stop_tokens);
 
   // The prompts of scored responses serve for calibration too.
@@ -231,16 +239,16 @@ void add_rollout(CLI::App& app) {
       ->required();
   command->add_option("--out", o->out, "JSONL to write; after Ctrl-C it has what was finished")
       ->required();
-  command->add_option("--task", o->task.name,
-                      "scores responses to prompts with a label, instead of --rm-type");
-  command->add_option("--task-option", o->task.options,
-                      "option of the task, KEY=VALUE; repeatable");
+  o->task.add(command);
+  command->get_option("--task")->description(
+      "scores responses to prompts with a label, instead of --rm-type");
   o->rewards.add(command);
-  o->precisions.add(command, {"bf16"});
+  o->precisions.add(command, {"bf16"}, true);
   command->add_option("--n-samples-per-prompt", o->n_samples, "samples a prompt")
       ->capture_default_str()
       ->check(positive());
   o->generation.add(command);
+  o->generation.add_device_and_stored(command);
   command->add_flag("--stream", o->stream,
                     "print the text as it comes, one response after the other");
   o->runtime.add(command);

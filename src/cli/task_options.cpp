@@ -33,16 +33,17 @@ std::string default_python() {
 }  // namespace
 
 void BuiltInTaskOptions::add(CLI::App* command) {
-  command->add_option("--task", name, "built-in task: " + task_help())->capture_default_str();
-  command->add_option("--task-option", options, "option of the task, KEY=VALUE; repeatable");
+  command->add_option("--task", name, "built-in task: " + task_help())
+      ->capture_default_str()
+      ->check(CLI::IsMember(task_names()));
+  command->add_option("--task-option", options, "option of the task; repeatable")
+      ->check(pair_check("KEY=VALUE"));
 }
 
 std::unique_ptr<Task> BuiltInTaskOptions::make() const {
   Json json = Json::object();
   for (const std::string& option : options) {
     const size_t equals = option.find('=');
-    require(equals != std::string::npos && equals > 0, "--task-option '{}': KEY=VALUE is expected",
-            option);
     const std::string key = option.substr(0, equals), text = option.substr(equals + 1);
     require(!json.contains(key), "--task-option {} is given twice", key);
     const Json value = Json::parse(text, nullptr, false);
@@ -54,16 +55,18 @@ std::unique_ptr<Task> BuiltInTaskOptions::make() const {
 void RewardFlags::add(CLI::App* command) {
   command
       ->add_option("--rm-type", options.types,
-                   fmt::format("what scores problems from files: {}; several are added up",
-                               fmt::join(reward_types(), ", ")))
+                   "what scores problems from files; several are added up")
       ->capture_default_str()
-      ->delimiter(',');
+      ->delimiter(',')
+      ->check(CLI::IsMember(reward_types()));
   command->add_option("--rm-weights", options.weights, "weights of several --rm-type; else 1 each")
-      ->delimiter(',');
+      ->delimiter(',')
+      ->check(finite());
   command
       ->add_option("--rm-by-source", by_source,
-                   "SOURCE=NAME: the --rm-type of problems whose data_source is SOURCE; repeatable")
-      ->delimiter(',');
+                   "the --rm-type of problems whose data_source is SOURCE; repeatable")
+      ->delimiter(',')
+      ->check(pair_check("SOURCE=NAME"));
   command->add_option("--rm-command", options.command, "program of --rm-type command");
   command->add_option("--rm-python", python,
                       "Python with math-verify, for --rm-type math; else .venv/bin/python beside "
@@ -90,10 +93,6 @@ RewardOptions RewardFlags::parsed() const {
   result.python = python.empty() ? default_python() : python;
   for (const std::string& entry : by_source) {
     const size_t equals = entry.rfind('=');
-    if (equals == std::string::npos || equals == 0 || equals + 1 == entry.size()) {
-      throw CLI::ValidationError("--rm-by-source",
-                                 fmt::format("'{}': SOURCE=NAME is expected", entry));
-    }
     result.by_source[entry.substr(0, equals)] = entry.substr(equals + 1);
   }
   return result;
@@ -163,8 +162,14 @@ void TaskOptions::add_format(CLI::App* command) {
                       "field of the right answer; else label, reward_model.ground_truth or answer");
   command->add_option("--metadata-key", format.metadata_key,
                       "field of what the reward sees too; else metadata or extra_info");
-  command->add_option("--prompt-template", format.prompt_template,
-                      "text around prompts that are texts, with {prompt} in it");
+  command
+      ->add_option("--prompt-template", format.prompt_template,
+                   "text around prompts that are texts, with {prompt} in it")
+      ->check([](const std::string& text) {
+        return text.empty() || text.find("{prompt}") != std::string::npos
+                   ? std::string()
+                   : fmt::format("'{}' has no {{prompt}}, which says where the prompt goes", text);
+      });
   command->add_flag("--apply-chat-template", format.apply_chat_template,
                     "render prompts, texts or lists of messages, for a chat model");
   command
@@ -186,11 +191,19 @@ void TaskOptions::add_format(CLI::App* command) {
       ->check(not_negative());
 }
 
-std::unique_ptr<Task> TaskOptions::make(const LoadedModel& model) const {
-  if (!from_files()) return built_in.make();
-  require(built_in.options.empty() && built_in.name == BuiltInTaskOptions{}.name,
+void TaskOptions::check() const {
+  if (!from_files() && built_in.make()->reward() != nullptr) {
+    rewards.require_none(built_in.name);
+    return;
+  }
+  quads::check(rewards.parsed());
+  require(!from_files() || (built_in.options.empty() && built_in.name == BuiltInTaskOptions{}.name),
           "--task and --task-option are for a built-in task: the problems come from {}",
           prompt_data.empty() ? eval_data : prompt_data);
+}
+
+std::unique_ptr<Task> TaskOptions::make(const LoadedModel& model) const {
+  if (!from_files()) return built_in.make();
   JsonlOptions options = data;
   options.train = prompt_data;
   options.eval = eval_data;
@@ -212,10 +225,7 @@ std::unique_ptr<Task> TaskOptions::make(const LoadedModel& model) const {
 }
 
 std::unique_ptr<Reward> TaskOptions::make_reward(const Task& task, const LoadedModel& model) const {
-  if (std::unique_ptr<Reward> own = task.reward()) {
-    rewards.require_none(built_in.name);
-    return own;
-  }
+  if (std::unique_ptr<Reward> own = task.reward()) return own;
   return rewards.make(model, task.reward_types());
 }
 

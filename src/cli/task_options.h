@@ -27,7 +27,7 @@ struct RewardFlags {
   std::string python;                  // empty: of the .venv beside the build, else in PATH
   std::vector<std::string> by_source;  // SOURCE=NAME
   void add(CLI::App* command);
-  /// The options with by_source taken apart; usage error for an entry without '='.
+  /// The options with by_source taken apart.
   RewardOptions parsed() const;
   /// Error for an option that none of the rewards in `types` reads; `why` ends the message. Only
   /// values other than the defaults count, since a run's config.toml has all options.
@@ -51,9 +51,11 @@ struct TaskOptions {
   /// The reading options alone, without --prompt-data and --eval-data.
   void add_format(CLI::App* command);
   bool from_files() const { return !prompt_data.empty() || !eval_data.empty(); }
+  /// Error for what is wrong whatever the files hold.
+  void check() const;
   /// Lists on stderr what was left out of the files.
   std::unique_ptr<Task> make(const LoadedModel& model) const;
-  /// The task's own reward, or what --rm-type names; Error for both, and for options of a reward
+  /// The task's own reward, or what --rm-type names; Error for options of a reward
   /// that is not used.
   std::unique_ptr<Reward> make_reward(const Task& task, const LoadedModel& model) const;
 };

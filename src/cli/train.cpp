@@ -11,6 +11,7 @@
 #include "io/atomic_dir.h"
 #include "io/atomic_file.h"
 #include "io/output_lock.h"
+#include "report/runs.h"
 #include "rl/loop.h"
 
 namespace quads::cli {
@@ -39,20 +40,18 @@ struct Options {
   RlOptions rl;
 };
 
-RlOptions make_rl_options(const Options& o, const ModelConfig& model) {
+// What the options say, checked as far as it does not depend on the model.
+RlOptions make_rl_options(const Options& o) {
   RlOptions rl = o.rl;
   RecipeOverrides overrides;
-  overrides.rac_ratio = o.rac.ratio_value();
+  overrides.rac_ratio = parse_share(o.rac.ratio);
   overrides.rac_granularity = parse_granularity(o.rac.granularity);
   overrides.rac_scale_floor = o.rac.scale_floor;
   if (!o.rollout_precision.empty()) overrides.rollout_precision = o.rollout_precision;
   if (!o.trainer_precision.empty()) overrides.trainer_precision = o.trainer_precision;
   rl.recipe = make_recipe(o.recipe, overrides);
-  const bool quantises = rl.recipe.rollout != Precision{} || rl.recipe.trainer != Precision{};
-  if (quantises) rl.scope = o.scope.make(model);
   rl.trainer_kernels = parse_name<TrainerKernels>("--trainer-kernels", o.trainer_kernels);
   rl.device = parse_device(o.device);
-  rl.trainer.max_tokens = o.micro_batch.make(rl.device, model, rl.trainer.checkpoint_activations);
   rl.old_logprobs = parse_name<OldLogprobs>("--old-logprobs", o.old_logprobs);
   rl.lr.decay = parse_name<LrDecay>("--lr-decay", o.lr_decay);
   rl.loss.ratio_level = parse_name<RatioLevel>("--ratio-level", o.ratio_level);
@@ -68,7 +67,22 @@ RlOptions make_rl_options(const Options& o, const ModelConfig& model) {
   if (kind != CorrectionKind::kNone) rl.old_logprobs = OldLogprobs::kRecomputed;
   rl.advantages.divide_by_std = o.advantage == "grpo";
   rl.trainer.adamw.bf16_masters = o.master_dtype == "bf16";
+  check(rl);
+  require(rl.n_samples_per_prompt != 1,
+          "--n-samples-per-prompt 1: --advantage-estimator {} compares a prompt's samples with one "
+          "another, so every advantage would be 0: give at least 2",
+          o.advantage);
+  o.task.check();
+  require(!o.task.from_files() || !o.task.prompt_data.empty(),
+          "--eval-data without --prompt-data: there is nothing to train on");
   return rl;
+}
+
+// What depends on the model.
+void fit(RlOptions& rl, const Options& o, const ModelConfig& model) {
+  const bool quantises = rl.recipe.rollout != Precision{} || rl.recipe.trainer != Precision{};
+  if (quantises) rl.scope = o.scope.make(model);
+  rl.trainer.max_tokens = o.micro_batch.make(rl.device, model, rl.trainer.checkpoint_activations);
 }
 
 // ATen's blocks over a packed model of their own, whose weights they multiply with.
@@ -133,27 +147,23 @@ void tell_changes(const std::filesystem::path& config, const std::string& resolv
 }
 
 void run(const CLI::App& command, const Options& o) {
+  RlOptions rl = from_options([&] { return make_rl_options(o); });
+  const auto runtime = o.runtime.make();
   const std::atomic<bool>& stop = stop_requested();
   const std::filesystem::path out = o.out;
   require(!std::filesystem::exists(out / "config.json"),
           "--out {} holds a model: choose a folder of the run's own", o.out);
-  // An empty file is what a run leaves that failed in its first step: nothing to continue.
-  const std::filesystem::path metrics = out / "metrics.jsonl";
-  const bool exists = (std::filesystem::exists(metrics) && !std::filesystem::is_empty(metrics)) ||
-                      std::filesystem::exists(out / "checkpoints");
-  require(o.resume || !exists,
+  require(o.resume || !run_has_steps(out),
           "{} holds a run already: continue it with --resume or choose another --out", o.out);
+  require(
+      !o.resume || run_has_begun(out),
+      "--resume: {} holds no run to continue: correct --out, or leave --resume out to start one "
+      "there",
+      o.out);
   LoadedModel model = load_model(o.load);
   const std::unique_ptr<Task> task = o.task.make(model);
-  require(!o.task.from_files() || !o.task.prompt_data.empty(),
-          "--eval-data without --prompt-data: there is nothing to train on");
   const std::unique_ptr<Reward> reward = o.task.make_reward(*task, model);
-  const RlOptions rl = make_rl_options(o, model.config());
-  require(rl.n_samples_per_prompt != 1,
-          "--n-samples-per-prompt 1: --advantage-estimator {} compares a prompt's samples with one "
-          "another, so every advantage would be 0: give at least 2",
-          o.advantage);
-  const auto runtime = o.runtime.make();
+  fit(rl, o, model.config());
   const ForeignKernels aten = {
       .on_cpu =
           [&](const Parameters& parameters, const kernels::CpuContext& context) {
@@ -169,9 +179,8 @@ void run(const CLI::App& command, const Options& o) {
   const OutputLock lock = OutputLock::inside(out);
   remove_stale_temporaries(out);  // of a process that was killed while writing
   const bool resumed = o.resume && loop.resume(out);
-  if (o.resume && !resumed) {
-    std::fprintf(stderr, "WARNING: nothing to resume, %s has no checkpoint: starting from step 0\n",
-                 o.out.c_str());
+  if (o.resume && !resumed) {  // it was stopped before its first
+    std::fprintf(stderr, "WARNING: %s has no checkpoint: starting from step 0\n", o.out.c_str());
   }
   if (loop.done()) {
     std::fprintf(stderr, "already at step %lld of %lld; nothing to do\n",
@@ -199,15 +208,14 @@ void run(const CLI::App& command, const Options& o) {
           loop.step());
 }
 
-}  // namespace
-
-void add_train(CLI::App& app) {
+// The subcommand, which does nothing yet, and what it will have parsed.
+std::pair<CLI::App*, std::shared_ptr<const Options>> declare(CLI::App& app) {
   CLI::App* command = app.add_subcommand("train", "reinforcement learning under a recipe");
   const auto o = std::make_shared<Options>();
   add_config(command);
   command->add_option("--out", o->out, "run directory")->required();
   command->add_option("--load", o->load, "model directory to start from")->required();
-  command->add_flag("--resume", o->resume, "continue from the newest checkpoint in --out");
+  command->add_flag("--resume", o->resume, "continue the run in --out from its newest checkpoint");
   o->runtime.add(command);
   o->task.add(command);
 
@@ -217,15 +225,13 @@ void add_train(CLI::App& app) {
   const auto number = [&](const char* name, auto& value, const char* help) {
     return command->add_option(name, value, help)->capture_default_str();
   };
-  std::string names;
-  for (const RecipeInfo& info : recipes())
-    names += (names.empty() ? "" : ", ") + std::string(info.name);
-  command->add_option("--recipe", o->recipe, names)->capture_default_str();
-  command->add_option("--rollout-precision", o->rollout_precision,
-                      "instead of the recipe's: bf16, fp8, w8a16, nvfp4, nvfp4-rac, w4a16, w16a4");
-  command->add_option("--trainer-precision", o->trainer_precision, "likewise");
-  text("--trainer-kernels", o->trainer_kernels,
-       "shared: the rollout's kernels; aten: another engine's");
+  text("--recipe", o->recipe, "the precisions of both sides")->check(CLI::IsMember(recipe_names()));
+  command->add_option("--rollout-precision", o->rollout_precision, "instead of the recipe's")
+      ->check(CLI::IsMember(precision_names()));
+  command->add_option("--trainer-precision", o->trainer_precision, "likewise")
+      ->check(CLI::IsMember(precision_names()));
+  add_names<TrainerKernels>(command, "--trainer-kernels", o->trainer_kernels,
+                            "shared: the rollout's kernels; aten: another engine's");
   o->rac.add(command);
   o->scope.add(command);
 
@@ -251,7 +257,7 @@ void add_train(CLI::App& app) {
   number("--lr", rl.lr.lr, "learning rate");
   number("--min-lr", rl.lr.min_lr, "learning rate at the end of a decay");
   number("--lr-warmup-steps", rl.lr.warmup_steps, "updates until lr is reached");
-  text("--lr-decay", o->lr_decay, "constant, cosine or linear");
+  add_names<LrDecay>(command, "--lr-decay", o->lr_decay, "from --lr to --min-lr");
   number("--adam-beta1", rl.trainer.adamw.beta1, "AdamW");
   number("--adam-beta2", rl.trainer.adamw.beta2, "AdamW");
   number("--adam-eps", rl.trainer.adamw.eps, "AdamW");
@@ -268,17 +274,21 @@ void add_train(CLI::App& app) {
   number("--eps-clip", rl.loss.eps_clip, "lower clip of the policy ratio");
   rl.loss.eps_clip_high = 0.28;
   number("--eps-clip-high", rl.loss.eps_clip_high, "upper clip");
-  text("--ratio-level", o->ratio_level, "token, or sequence (GSPO)");
-  text("--loss-aggregation", o->loss_aggregation,
-       "token-mean (DAPO), sequence-mean (GRPO) or constant (Dr.GRPO)");
+  add_names<RatioLevel>(command, "--ratio-level", o->ratio_level, "token, or sequence (GSPO)");
+  add_names<LossAggregation>(command, "--loss-aggregation", o->loss_aggregation,
+                             "token-mean (DAPO), sequence-mean (GRPO) or constant (Dr.GRPO)");
   number("--kl-loss-coef", rl.loss.kl_coef, "weight of the KL to the initial policy");
-  text("--kl-loss-type", o->kl_type, "k1, k2, k3 or low_var_kl");
-  text("--old-logprobs", o->old_logprobs, "rollout, or recomputed by the trainer");
-  text("--correction", o->correction, "none, tis, mis or icepop");
-  text("--correction-level", o->correction_level, "token, sequence or geometric");
+  add_names<KlEstimator>(command, "--kl-loss-type", o->kl_type, "its estimator");
+  add_names<OldLogprobs>(command, "--old-logprobs", o->old_logprobs,
+                         "rollout, or recomputed by the trainer");
+  add_names<CorrectionKind>(command, "--correction", o->correction,
+                            "for the rollout's policy not being the trainer's");
+  add_names<CorrectionLevel>(command, "--correction-level", o->correction_level,
+                             "of what the correction weighs");
   command->add_flag("--use-tis", o->use_tis, "the same as --correction tis");
-  command->add_option("--tis-clip", o->tis_clip, "upper bound of the correction's weight");
-  command->add_option("--tis-clip-low", o->tis_clip_low, "lower bound");
+  command->add_option("--tis-clip", o->tis_clip, "upper bound of the correction's weight")
+      ->check(not_negative());
+  command->add_option("--tis-clip-low", o->tis_clip_low, "lower bound")->check(not_negative());
   command->add_flag("--dynamic-sampling", rl.dynamic_sampling,
                     "train only on prompts whose samples differ in reward (DAPO)");
   number("--dynamic-sampling-max-rounds", rl.dynamic_sampling_max_rounds, "rollouts to try");
@@ -301,7 +311,27 @@ void add_train(CLI::App& app) {
   number("--log-samples", rl.log_samples, "samples a step in samples.jsonl");
   rl.lr.lr = 1e-4;
   command->get_option("--lr")->capture_default_str();
-  command->callback([command, o] { run(*command, *o); });
+  return {command, o};
+}
+
+}  // namespace
+
+void add_train(CLI::App& app) {
+  const auto [command, o] = declare(app);
+  command->callback([command = command, o = o] { run(*command, *o); });
+}
+
+void check_train(const std::vector<std::string>& arguments) {
+  CLI::App app("", "quads");
+  const auto [command, o] = declare(app);
+  command->callback([o = o] { from_options([&] { return make_rl_options(*o); }); });
+  std::vector<std::string> words(arguments.rbegin(), arguments.rend());  // as CLI11 wants them
+  words.emplace_back("train");
+  try {
+    app.parse(std::move(words));
+  } catch (const CLI::Error& error) {
+    throw CLI::ValidationError(with_origin(app, arguments, usage_error(app, error)));
+  }
 }
 
 }  // namespace quads::cli

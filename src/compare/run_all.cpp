@@ -15,6 +15,7 @@
 #include "io/atomic_file.h"
 #include "report/metrics_file.h"
 #include "report/progress.h"
+#include "report/runs.h"
 
 namespace quads {
 namespace {
@@ -45,10 +46,7 @@ void claim_directory(const PlannedRun& run) {
   const std::filesystem::path record = run.directory / "command.txt";
   const std::string command = command_text(run);
   // A command that never came to a step, refused for a typing error, leaves nothing to lose.
-  const std::filesystem::path metrics = run.directory / "metrics.jsonl";
-  const bool has_steps =
-      (std::filesystem::exists(metrics) && !std::filesystem::is_empty(metrics)) ||
-      std::filesystem::exists(run.directory / "checkpoints");
+  const bool has_steps = run_has_steps(run.directory);
   const bool recorded = std::filesystem::exists(record);
   if (recorded && read_text(record) == command) return;
   require(!has_steps, "{} holds a run {}: remove it or choose another --out",
@@ -154,9 +152,10 @@ std::vector<RunFailure> run_all(const std::vector<PlannedRun>& runs, const RunAl
       arguments.insert(arguments.end(), run.arguments.begin(), run.arguments.end());
       for (const std::string& more :
            {std::string("--threads"), fmt::format("{}", options.threads_per_run),
-            std::string("--out"), run.directory.string(), std::string("--resume")}) {
+            std::string("--out"), run.directory.string()}) {
         arguments.push_back(more);
       }
+      if (run_has_begun(run.directory)) arguments.emplace_back("--resume");
       children.push_back(
           {next++, ChildProcess(options.program, arguments, run.directory / "log.txt")});
     }

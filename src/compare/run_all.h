@@ -24,11 +24,11 @@ struct RunFailure {
   std::string message;  // the last line of its log; was shown when the run ended
 };
 
-/// Runs every run that is not finished as `program train ... --resume`, output into
-/// <directory>/log.txt, and shows the steps of all of them on standard error. A run that fails does
-/// not stop the others. Once `stop` is set no run is started, SIGTERM is passed on to those that
-/// run, and they are waited for. Returns the failures. Error, before anything is run, if a
-/// directory holds a run made with other options (recorded in <directory>/command.txt).
+/// Runs every run that is not finished as `program train ...`, with --resume where it has begun,
+/// output into <directory>/log.txt, and shows the steps of all of them on standard error. A run
+/// that fails does not stop the others. Once `stop` is set no run is started, SIGTERM is passed on
+/// to those that run, and they are waited for. Returns the failures. Error, before anything is run,
+/// if a directory holds a run made with other options (recorded in <directory>/command.txt).
 std::vector<RunFailure> run_all(const std::vector<PlannedRun>& runs, const RunAllOptions& options,
                                 const std::atomic<bool>& stop);
 

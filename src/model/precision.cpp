@@ -1,10 +1,16 @@
 #include "model/precision.h"
 
-#include <cmath>
+#include <fmt/ranges.h>
 
 #include "base/error.h"
 
 namespace quads {
+
+const std::vector<std::string>& precision_names() {
+  static const std::vector<std::string> names = {"bf16",      "fp8",   "w8a16", "nvfp4",
+                                                 "nvfp4-rac", "w4a16", "w16a4"};
+  return names;
+}
 
 Precision parse_precision(std::string_view name, const Rac& rac) {
   const auto make = [](Format weights, Format activations) {
@@ -23,7 +29,7 @@ Precision parse_precision(std::string_view name, const Rac& rac) {
     precision.rac = rac;
     return precision;
   }
-  fail("unknown precision '{}': use bf16, fp8, w8a16, nvfp4, nvfp4-rac, w4a16 or w16a4", name);
+  fail("unknown precision '{}': use one of {}", name, fmt::join(precision_names(), ", "));
 }
 
 std::string precision_name(const Precision& precision) {

@@ -28,6 +28,8 @@ struct Precision {
   friend bool operator==(const Precision&, const Precision&) = default;
 };
 
+/// What parse_precision takes, in the order of its documentation.
+const std::vector<std::string>& precision_names();
 /// Parses "bf16", "fp8" (W8A8), "nvfp4" (W4A4), "w4a16", "w16a4", "w8a16", and "nvfp4-rac" (W4A4
 /// with compensation of `rac.ratio`, an error if that is 0). Error on anything else, with the list.
 Precision parse_precision(std::string_view name, const Rac& rac);

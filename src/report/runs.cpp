@@ -84,6 +84,16 @@ std::map<fs::path, std::string> name_groups(const std::map<fs::path, std::vector
 
 }  // namespace
 
+bool run_has_begun(const fs::path& directory) {
+  return fs::exists(directory / "config.toml") || fs::exists(directory / "metrics.jsonl") ||
+         fs::exists(directory / "checkpoints");
+}
+
+bool run_has_steps(const fs::path& directory) {
+  const fs::path metrics = directory / "metrics.jsonl";
+  return (fs::exists(metrics) && !fs::is_empty(metrics)) || fs::exists(directory / "checkpoints");
+}
+
 bool natural_less(std::string_view a, std::string_view b) {
   size_t i = 0;
   size_t j = 0;

@@ -32,6 +32,12 @@ struct RunGroup {
 /// damaged metrics.
 std::vector<RunGroup> load_runs(const std::vector<std::filesystem::path>& paths);
 
+/// Whether a run has been started in `directory`: it holds config.toml, metrics.jsonl or
+/// checkpoints.
+bool run_has_begun(const std::filesystem::path& directory);
+/// Whether it has done a step. An empty metrics.jsonl is what one leaves that failed in its first.
+bool run_has_steps(const std::filesystem::path& directory);
+
 /// True if `a` comes before `b`, with runs of digits compared by value.
 bool natural_less(std::string_view a, std::string_view b);
 

@@ -46,7 +46,7 @@ std::optional<std::string> text_in(const Json* metadata, const char* key) {
 
 }  // namespace
 
-std::unique_ptr<Reward> make_reward(const RewardOptions& options) {
+void check(const RewardOptions& options) {
   require(!options.types.empty(), "--rm-type: no reward is named; there are: {}",
           fmt::join(reward_types(), ", "));
   require(options.timeout_s > 0 && options.timeout_s < 1e6, "--rm-timeout: {} s is not in (0, 1e6)",
@@ -54,6 +54,24 @@ std::unique_ptr<Reward> make_reward(const RewardOptions& options) {
   require(options.weights.empty() || options.weights.size() == options.types.size(),
           "--rm-weights: {} weights for {} rewards ({})", options.weights.size(),
           options.types.size(), fmt::join(options.types, ", "));
+  std::set<std::string> seen;
+  for (const std::string& type : options.types) {
+    entry("--rm-type", type);
+    require(seen.insert(type).second, "--rm-type: '{}' is named twice", type);
+  }
+  for (const double weight : options.weights) {
+    require(std::isfinite(weight), "--rm-weights: {} is not finite", weight);
+  }
+  for (const auto& [source, type] : options.by_source) {
+    entry("--rm-by-source", type);
+    seen.insert(type);
+  }
+  require(!seen.contains("command") || !options.command.empty(),
+          "--rm-type command needs --rm-command");
+}
+
+std::unique_ptr<Reward> make_reward(const RewardOptions& options) {
+  check(options);
   // One object a name, whoever uses it: some own processes.
   std::map<std::string, std::shared_ptr<Reward>> made;
   const auto get = [&](const std::string& option, const std::string& type) {
@@ -62,13 +80,10 @@ std::unique_ptr<Reward> make_reward(const RewardOptions& options) {
     if (!reward) reward = found.make(options);
     return reward;
   };
-  std::set<std::string> seen;
   std::vector<CombinedReward::Part> parts;
   for (size_t i = 0; i < options.types.size(); ++i) {
     const std::string& type = options.types[i];
-    require(seen.insert(type).second, "--rm-type: '{}' is named twice", type);
     const double weight = options.weights.empty() ? 1.0 : options.weights[i];
-    require(std::isfinite(weight), "--rm-weights: {} for '{}' is not finite", weight, type);
     parts.push_back({type, weight, get("--rm-type", type)});
   }
   for (const auto& [source, type] : options.by_source) get("--rm-by-source", type);

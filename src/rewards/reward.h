@@ -86,8 +86,13 @@ struct RewardOptions {
   int num_workers() const { return workers > 0 ? workers : available_cores(); }
 };
 
-/// The reward that `options` describe. Error for an unknown name, a name twice, another number of
-/// weights than of types, a weight that is not finite, or options that a type refuses.
+/// Error for values that are wrong whatever is scored: an unknown name, a name twice, another
+/// number of weights than of types, a weight that is not finite, a type without an option that it
+/// needs.
+void check(const RewardOptions& options);
+
+/// The reward that `options` describe. Error as check, for an unknown name in by_problem, or where
+/// a program that scores cannot be started.
 std::unique_ptr<Reward> make_reward(const RewardOptions& options);
 
 /// The reward that a problem's metadata name as "rm_type", if they do.

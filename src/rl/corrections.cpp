@@ -15,7 +15,8 @@ void check(std::span<const float> old_logprobs, std::span<const float> rollout_l
           "correction: the old log-probs are the rollout's, so every weight would be 1; expected "
           "old log-probs recomputed by the trainer");
   require(options.low >= 0 && options.low <= options.high,
-          "correction: bounds [{}, {}], expected 0 <= low <= high", options.low, options.high);
+          "correction: bounds [{}, {}] (--tis-clip-low, --tis-clip), expected 0 <= low <= high",
+          options.low, options.high);
   require(options.kind != CorrectionKind::kIcePop || options.level == CorrectionLevel::kToken,
           "correction: IcePop is defined on tokens, not on sequences; use MIS");
   require_finite(old_logprobs, "old_logprobs");

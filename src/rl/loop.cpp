@@ -67,8 +67,38 @@ LrSchedule schedule_of(const RlOptions& o) {
   return schedule;
 }
 
-// Everything that can be known to be wrong before the first rollout.
-void check(const RlOptions& o, const ModelConfig& model) {
+void check_context(const RlOptions& o, const ModelConfig& model) {
+  require(o.max_context_len <= model.max_position_embeddings,
+          "--rollout-max-context-len {} is more than the model's max_position_embeddings = {}",
+          o.max_context_len, model.max_position_embeddings);
+  const int64_t context = max_context(o, model);
+  require(o.max_response_len < context,
+          "--rollout-max-response-len {} leaves no room for a prompt in the context of {} tokens "
+          "(--rollout-max-context-len {}; 0 is the model's max_position_embeddings, at most {})",
+          o.max_response_len, context, o.max_context_len, kLongestDefaultContext);
+}
+
+// The place in the training file only means something in the file that it was counted in.
+void require_same_training_file(const Json& state, const Task& task,
+                                const std::filesystem::path& checkpoint, const std::string& where) {
+  if (!state.contains("training_file")) return;  // saved before there was such a key
+  std::optional<FileFingerprint> before;
+  if (const Json& json = state["training_file"]; !json.is_null()) {
+    before = fingerprint_from_json(json, where + ": 'training_file'");
+  }
+  const std::optional<FileFingerprint> now = task.training_file();
+  const auto name = [](const std::optional<FileFingerprint>& file) {
+    return file ? describe(*file) : "a built-in task";
+  };
+  require(before.has_value() == now.has_value() && (!now || now->same_contents(*before)),
+          "{}: the run was trained on {}, not on {}: continue it with the data as they were, or "
+          "start another with --load {}",
+          where, name(before), name(now), checkpoint.string());
+}
+
+}  // namespace
+
+void check(const RlOptions& o) {
   const bool shared = o.trainer_kernels == TrainerKernels::kShared;
   require(shared || o.recipe.trainer.rac.ratio == 0,
           "recipe {}: a trainer that replays residual compensation needs --trainer-kernels shared",
@@ -85,6 +115,7 @@ void check(const RlOptions& o, const ModelConfig& model) {
   at_most(kMostSamples, "--rollout-batch-size", o.rollout_batch_size);
   at_least(1, "--n-samples-per-prompt", o.n_samples_per_prompt);
   at_most(kMostSamples, "--n-samples-per-prompt", o.n_samples_per_prompt);
+  at_least(1, "--max-running", o.max_running);
   at_least(1, "--rollout-max-response-len", o.max_response_len);
   at_least(0, "--rollout-max-context-len", o.max_context_len);
   at_least(0, "--global-batch-size", o.global_batch_size);
@@ -116,14 +147,9 @@ void check(const RlOptions& o, const ModelConfig& model) {
             "--n-samples-per-prompt {}",
             o.global_batch_size, o.n_samples_per_prompt);
   }
-  require(o.max_context_len <= model.max_position_embeddings,
-          "--rollout-max-context-len {} is more than the model's max_position_embeddings = {}",
-          o.max_context_len, model.max_position_embeddings);
-  const int64_t context = max_context(o, model);
-  require(o.max_response_len < context,
-          "--rollout-max-response-len {} leaves no room for a prompt in the context of {} tokens "
-          "(--rollout-max-context-len {}; 0 is the model's max_position_embeddings, at most {})",
-          o.max_response_len, context, o.max_context_len, kLongestDefaultContext);
+  at_least(0, "--rollout-top-k", o.sampling.top_k);
+  require(o.sampling.top_p > 0 && o.sampling.top_p <= 1,
+          "--rollout-top-p is {}, expected one in (0, 1]", o.sampling.top_p);
   const bool truncated = o.sampling.top_k > 0 || o.sampling.top_p < 1.0F;
   require(!truncated || o.allow_truncated_sampling,
           "training on top-k or top-p samples biases the policy ratio, since log-probs are over "
@@ -141,37 +167,18 @@ void check(const RlOptions& o, const ModelConfig& model) {
   require(o.eval_top_p > 0 && o.eval_top_p <= 1, "--eval-top-p is {}, expected one in (0, 1]",
           o.eval_top_p);
   // The formulas check their own options.
+  check(o.trainer.adamw);
   learning_rate(schedule_of(o), 0);
   const std::vector<int32_t> no_sequences = {0};
   PolicyBatch no_tokens;
   no_tokens.sequence_offsets = no_sequences;
   policy_loss(no_tokens, {}, o.loss);
-  if (o.overlong_cache > 0) overlong_penalty(0, o.max_response_len, o.overlong_cache);
+  at_most(o.max_response_len, "--overlong-buffer-len", o.overlong_cache);
   require(
       o.loss.correction.kind == CorrectionKind::kNone || o.old_logprobs == OldLogprobs::kRecomputed,
       "a correction weighs the trainer's old log-probs against the rollout's: it needs "
       "--old-logprobs recomputed");
 }
-
-// The place in the training file only means something in the file that it was counted in.
-void require_same_training_file(const Json& state, const Task& task,
-                                const std::filesystem::path& checkpoint, const std::string& where) {
-  if (!state.contains("training_file")) return;  // saved before there was such a key
-  std::optional<FileFingerprint> before;
-  if (const Json& json = state["training_file"]; !json.is_null()) {
-    before = fingerprint_from_json(json, where + ": 'training_file'");
-  }
-  const std::optional<FileFingerprint> now = task.training_file();
-  const auto name = [](const std::optional<FileFingerprint>& file) {
-    return file ? describe(*file) : "a built-in task";
-  };
-  require(before.has_value() == now.has_value() && (!now || now->same_contents(*before)),
-          "{}: the run was trained on {}, not on {}: continue it with the data as they were, or "
-          "start another with --load {}",
-          where, name(before), name(now), checkpoint.string());
-}
-
-}  // namespace
 
 struct RlRun::Scored {
   Rollout rollout;
@@ -192,7 +199,8 @@ RlRun::RlRun(kernels::CpuRuntime& runtime, Parameters& policy, const Task& task,
       tokenizer_(tokenizer),
       stop_tokens_(std::move(stop_tokens)),
       options_(options) {
-  check(options_, policy.config());
+  check(options_);
+  check_context(options_, policy.config());
   options_.lr = schedule_of(options_);
   options_.max_context_len = max_context(options_, policy.config());
   if (options_.global_batch_size == 0) {

@@ -83,6 +83,9 @@ struct RlOptions {
   int64_t log_samples = 4;  // written to samples.jsonl every step
 };
 
+/// Error for values that are wrong whatever the model and the data are.
+void check(const RlOptions& options);
+
 /// A run in a directory. Its state between steps is (parameters, optimizer, masks, counters); all
 /// randomness is keyed by global indices, so a run that is stopped and resumed gives the same bits.
 class RlRun {

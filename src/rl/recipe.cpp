@@ -1,5 +1,9 @@
 #include "rl/recipe.h"
 
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
 #include "base/error.h"
 
 namespace quads {
@@ -31,14 +35,16 @@ const std::vector<RecipeInfo>& recipes() {
   return table;
 }
 
+std::vector<std::string> recipe_names() {
+  std::vector<std::string> names;
+  for (const RecipeInfo& info : recipes()) names.emplace_back(info.name);
+  return names;
+}
+
 Recipe make_recipe(std::string_view name, const RecipeOverrides& overrides) {
-  const RecipeInfo* found = nullptr;
-  std::string known;
-  for (const RecipeInfo& info : recipes()) {
-    if (info.name == name) found = &info;
-    known += fmt::format("{}{}", known.empty() ? "" : ", ", info.name);
-  }
-  require(found != nullptr, "unknown recipe '{}': use one of {}", name, known);
+  const auto found = std::ranges::find(recipes(), name, &RecipeInfo::name);
+  require(found != recipes().end(), "unknown recipe '{}': use one of {}", name,
+          fmt::join(recipe_names(), ", "));
   Recipe recipe{std::string(name), found->rollout, found->trainer};
 
   const auto rac_for = [&](double default_ratio) {

@@ -28,6 +28,8 @@ struct RecipeInfo {
 /// All recipes, in the order of the documentation.
 const std::vector<RecipeInfo>& recipes();
 
+std::vector<std::string> recipe_names();
+
 struct RecipeOverrides {
   std::optional<double> rac_ratio;  // of recipes with compensation; an error on others if not 0
   RacGranularity rac_granularity = RacGranularity::kChannel;

@@ -101,6 +101,12 @@ def test_a_wider_scope_leaves_less_in_bf16(quads):
     assert linears["nvfp4"] < 0.9 * experts["nvfp4"]
 
 
+def test_threads_are_a_whole_number(quads, tmp_path):
+    path = tmp_path / "b.json"
+    table = quads("bench", "sync", "--precision", "bf16", "--threads", 1, "--json", path).stdout
+    assert "\nthreads: 1\n" in table and '"threads": 1\n' in path.read_text()
+
+
 def test_code_is_beside_the_start_of_python(quads):
     found = rows(quads, "code", "--programs", 4)
     assert [row["tests"] for row in found] == ["1", "10"]
@@ -111,6 +117,4 @@ def test_code_is_beside_the_start_of_python(quads):
 
 def test_bench_without_a_subject_is_wrong_usage(quads):
     quads("bench", status=2)
-    assert "unknown model shape" in quads(
-        "bench", "sync", "--model-shape", "7b", status=1
-    ).stderr
+    assert "7b not in" in quads("bench", "sync", "--model-shape", "7b", status=2).stderr

@@ -68,18 +68,26 @@ def test_a_failing_run_is_reported_and_the_others_finish(quads, base, config, tm
     out = tmp_path / "out"
     result = quads(
         "compare", "--config", config, "--load", base, "--out", out, "--recipes", "bf16",
-        "--variant", "bad=--recipe nvfp4 --rollout-temperature 0", status=1,
+        "--variant", "bad=--recipe nvfp4 --rollout-max-context-len 2000", status=1,
     )  # fmt: skip
-    assert "bad/seed1 failed" in result.stderr and "--rollout-temperature" in result.stderr
-    assert result.stderr.count("--rollout-temperature") == 1
+    assert "bad/seed1 failed" in result.stderr
+    assert result.stderr.count("--rollout-max-context-len") == 1
     assert result.stderr.splitlines()[-1] == "quads: 1 of 2 runs failed (bad/seed1), each for the reason in its log.txt"
     assert json.loads((out / "table.json").read_text())["recipes"][0]["recipe"] == "bf16"
 
 
-def test_wrong_requests_fail_before_anything_runs(quads, base, tmp_path):
+def test_wrong_requests_fail_before_anything_runs(quads, base, config, tmp_path):
     out = tmp_path / "out"
-    error = quads("compare", "--out", out, "--recipes", "bf17", status=1).stderr
-    assert "unknown recipe 'bf17'" in error
+    assert "bf17 not in" in quads("compare", "--out", out, "--recipes", "bf17", status=2).stderr
+    command = ["compare", "--config", config, "--load", base, "--out", out, "--recipes", "bf16"]
+    for flags, message in (
+        (["--", "--num-rolout", 1], "bf16/seed1: unknown option --num-rolout; see quads train --help"),
+        (["--", "--lr", -1], "bf16/seed1: --lr is -1, expected a finite value of at least 0"),
+        (["--variant", "a=--lr x"], "a/seed1: Could not convert: --lr = x"),
+        (["--", "--prompt-data", "p.jsonl"], f"(--task-option is set in {config})"),
+    ):
+        error = quads(*command, *flags, status=2).stderr
+        assert message in error and error.count("\n") == 1
     assert not out.exists()
     assert "no run" in quads("report", tmp_path, "--out", tmp_path / "r.html", status=1).stderr
 
@@ -97,6 +105,6 @@ def test_flags_of_train_may_follow_any_list(quads, tmp_path, option, value):
 def test_a_command_that_never_took_a_step_may_be_corrected(quads, base, config, tmp_path):
     out = tmp_path / "out"
     command = ["compare", "--config", config, "--load", base, "--out", out, "--recipes", "bf16"]
-    assert "unknown option --num-rolout" in quads(*command, "--", "--num-rolout", 1, status=1).stderr
+    quads(*command, "--", "--rollout-max-context-len", 2000, status=1)  # more than the model has
     quads(*command, "--", "--num-rollout", 1)
     assert "other options" in quads(*command, "--", "--num-rollout", 2, status=1).stderr

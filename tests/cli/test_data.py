@@ -133,7 +133,7 @@ def test_a_prompt_that_cannot_be_encoded_is_a_malformed_line(quads, base, files,
 
 
 def test_problems_to_train_on_are_not_evaluated(quads, base, files):
-    error = quads("eval", "--model", base, "--prompt-data", files[0], status=1).stderr
+    error = quads("eval", "--model", base, "--prompt-data", files[0], status=2).stderr
     assert "--eval-data" in error and error.count("\n") == 1
 
 
@@ -158,8 +158,9 @@ def test_reward_options_are_checked(quads, base, files, tmp_path):
     def error(*flags, status=1):
         return train(quads, base, tmp_path / "a", "--prompt-data", files[0], *flags, status=status).stderr
 
-    assert "unknown reward 'exakt'" in error("--rm-type", "exakt")
-    assert "2 weights for 1 rewards" in error("--rm-weights", ".7,.3")
+    assert "--rm-type: exakt not in {code,command,exact,math}" in error("--rm-type", "exakt", status=2)
+    assert "2 weights for 1 rewards" in error("--rm-weights", ".7,.3", status=2)
+    assert "needs --rm-command" in error("--rm-by-source", "gsm8k=command", status=2)
     assert "SOURCE=NAME is expected" in error("--rm-by-source", "gsm8k", status=2)
     lines = write_lines(tmp_path / "x.jsonl", [TRAIN[0] | {"metadata": {"rm_type": "f1"}}])
     unknown = train(quads, base, tmp_path / "a", "--prompt-data", lines, status=1).stderr
@@ -169,10 +170,10 @@ def test_reward_options_are_checked(quads, base, files, tmp_path):
     assert "--rm-python is for --rm-type math" in error("--rm-python", "/usr/bin/python3")
     assert "--code-fraction is for --rm-type code" in error("--code-fraction")
     assert "--rm-timeout is for --rm-type code or command or math" in error("--rm-timeout", 3)
-    assert "--task-option are for a built-in task" in error("--task-option", "first_digits=1")
-    own = train(quads, base, tmp_path / "a", "--rm-type", "code", status=1).stderr
+    assert "--task-option are for a built-in task" in error("--task-option", "first_digits=1", status=2)
+    own = train(quads, base, tmp_path / "a", "--rm-type", "code", status=2).stderr
     assert "task multiply has its own reward" in own
-    alone = train(quads, base, tmp_path / "a", "--eval-data", files[1], status=1).stderr
+    alone = train(quads, base, tmp_path / "a", "--eval-data", files[1], status=2).stderr
     assert "nothing to train on" in alone
 
 

@@ -169,9 +169,9 @@ def test_a_reward_program_that_cannot_start_fails_before_sampling(quads, base, t
     assert "not found" in error and error.count("\n") == 1 and not out.exists()
     error = quads(*arguments, "--rm-command", "true", status=1).stderr
     assert "--rm-command is for --rm-type command" in error
-    error = quads(*arguments, "--task", "multiply", "--rm-command", "true", status=1).stderr
+    error = quads(*arguments, "--task", "multiply", "--rm-command", "true", status=2).stderr
     assert "task multiply has its own reward" in error
-    error = quads(*arguments, "--task-option", "first_digits=1", status=1).stderr
+    error = quads(*arguments, "--task-option", "first_digits=1", status=2).stderr
     assert "--task-option is for --task" in error
 
 

@@ -216,14 +216,25 @@ def test_resuming_a_finished_run_changes_nothing(quads, train, tmp_path):
 
 
 @pytest.mark.parametrize("exists", [False, True])
-def test_resuming_nothing_starts_from_the_first_step_and_says_so(quads, train, tmp_path, exists):
-    done = train(tmp_path / "done", "bf16", "--num-rollout", 1)
+def test_resuming_what_is_not_there_is_an_error(train, tmp_path, exists):
     run = tmp_path / "run"
     if exists:
         run.mkdir()
+    error = one_line(train(run, "bf16", "--resume", status=1))
+    assert error == (
+        f"quads: --resume: {run} holds no run to continue: correct --out, or leave --resume out to "
+        "start one there"
+    )
+    assert run.exists() == exists and not list(tmp_path.rglob("*.*"))
+
+
+def test_a_run_that_was_killed_before_its_first_checkpoint_starts_again(quads, train, tmp_path):
+    done = train(tmp_path / "done", "bf16", "--num-rollout", 1)
+    run = tmp_path / "run"
+    run.mkdir()
+    (run / "config.toml").write_bytes((done / "config.toml").read_bytes())
     result = quads("train", "--config", done / "config.toml", "--out", run, "--resume")
-    warning = f"WARNING: nothing to resume, {run} has no checkpoint: starting from step 0\n"
-    assert result.stderr.startswith(warning)
+    assert result.stderr.startswith(f"WARNING: {run} has no checkpoint: starting from step 0\n")
     assert figures(run) == figures(done)
 
 
@@ -542,8 +553,8 @@ def test_the_gap_is_not_zero_where_precisions_differ(plain, recipe):
 
 
 def test_the_tests_know_every_recipe(train, tmp_path):
-    error = one_line(train(tmp_path / "run", "none", status=1))
-    known = error.split("one of ")[1].strip().split(", ")
+    error = one_line(train(tmp_path / "run", "none", status=2))
+    known = error.split("not in {")[1].strip().rstrip("}").split(",")
     assert sorted(known) == sorted(REPLAYING + OTHERS)
 
 
@@ -560,7 +571,7 @@ def test_another_engine_in_the_trainer_has_a_gap(train, on, tmp_path, device, re
 @ON_DEVICES
 def test_masks_cannot_be_replayed_by_another_engine(train, on, tmp_path, device):
     error = train(
-        tmp_path / "run", "quads-aligned", "--trainer-kernels", "aten", *on(device), status=1
+        tmp_path / "run", "quads-aligned", "--trainer-kernels", "aten", *on(device), status=2
     )
     assert "--trainer-kernels shared" in one_line(error)
 
@@ -696,7 +707,7 @@ def test_other_precisions_than_the_recipes(train, tmp_path):
 
 def test_truncated_sampling_must_be_allowed(train, tmp_path):
     for option in (["--rollout-top-p", 0.9], ["--rollout-top-k", 3]):
-        error = one_line(train(tmp_path / "run", "bf16", *option, status=1))
+        error = one_line(train(tmp_path / "run", "bf16", *option, status=2))
         assert "--allow-truncated-sampling" in error
         allowed = tmp_path / option[0]
         train(allowed, "bf16", "--num-rollout", 1, *option, "--allow-truncated-sampling")
@@ -706,70 +717,74 @@ def test_truncated_sampling_must_be_allowed(train, tmp_path):
 @pytest.mark.parametrize(
     "recipe, options, status, named",
     [
-        ("bf16", ["--rollout-precision", "int3"], 1, "int3"),
-        ("bf16", ["--trainer-precision", "nvfp4x"], 1, "nvfp4x"),
+        ("bf16", ["--rollout-precision", "int3"], 2, "int3"),
+        ("bf16", ["--trainer-precision", "nvfp4x"], 2, "nvfp4x"),
         ("quads", ["--rac-ratio", "1.5"], 2, "--rac-ratio"),
         ("quads", ["--rac-ratio", "half"], 2, "--rac-ratio"),
         ("quads", ["--rac-ratio", "50"], 2, "write 0.5 or 50%"),
         ("quads", ["--rac-ratio", "nan"], 2, "--rac-ratio"),
-        ("bf16", ["--rac-ratio", "0.5"], 1, "--rac-ratio"),
+        ("bf16", ["--rac-ratio", "0.5"], 2, "--rac-ratio"),
         ("quads", ["--rac-granularity", "row"], 2, "--rac-granularity"),
-        ("quads", ["--trainer-kernels", "other"], 1, "--trainer-kernels"),
-        ("quads", ["--correction", "magic"], 1, "--correction"),
-        ("quads", ["--loss-aggregation", "sum"], 1, "--loss-aggregation"),
-        ("quads", ["--lr-decay", "step"], 1, "--lr-decay"),
+        ("quads", ["--trainer-kernels", "other"], 2, "--trainer-kernels"),
+        ("quads", ["--correction", "magic"], 2, "--correction"),
+        ("quads", ["--loss-aggregation", "sum"], 2, "--loss-aggregation"),
+        ("quads", ["--lr-decay", "step"], 2, "--lr-decay"),
         ("quads", ["--kv-memory", "12parsecs"], 2, "--kv-memory"),
         ("quads", ["--kv-memory", "-1"], 2, "--kv-memory"),
-        ("quads", ["--global-batch-size", 3], 1, "--global-batch-size"),
-        ("quads", ["--global-batch-size", -8], 1, "--global-batch-size"),
-        ("quads", ["--global-batch-size", 3], 1, "--rollout-batch-size 2"),
-        ("quads", ["--global-batch-size", 2], 1, "--n-samples-per-prompt 4"),
-        ("quads", ["--num-rollout", -1], 1, "--num-rollout"),
-        ("quads", ["--num-rollout", 0], 1, "--num-rollout is 0, expected at least 1"),
-        ("quads", ["--rollout-batch-size", 0], 1, "--rollout-batch-size"),
-        ("quads", ["--lr-warmup-steps", 3], 1, "--lr-warmup-steps 3 is more than the run's 2"),
+        ("quads", ["--global-batch-size", 3], 2, "--global-batch-size"),
+        ("quads", ["--global-batch-size", -8], 2, "--global-batch-size"),
+        ("quads", ["--global-batch-size", 3], 2, "--rollout-batch-size 2"),
+        ("quads", ["--global-batch-size", 2], 2, "--n-samples-per-prompt 4"),
+        ("quads", ["--num-rollout", -1], 2, "--num-rollout"),
+        ("quads", ["--num-rollout", 0], 2, "--num-rollout is 0, expected at least 1"),
+        ("quads", ["--rollout-batch-size", 0], 2, "--rollout-batch-size"),
+        ("quads", ["--lr-warmup-steps", 3], 2, "--lr-warmup-steps 3 is more than the run's 2"),
         ("quads", ["--rollout-max-context-len", 1025], 1, "max_position_embeddings = 1024"),
         ("quads", ["--rollout-max-response-len", 1024], 1, "--rollout-max-response-len 1024"),
         ("quads", ["--lr", 1, "--lr", 2], 2, "--lr is given 2 times: give it once"),
-        ("bf16", ["--rac-ratio", "0.5"], 1, "nvfp4-rac, quads, quads-aligned have"),
-        ("quads", ["--n-samples-per-prompt", 0], 1, "--n-samples-per-prompt"),
-        ("quads", ["--n-samples-per-prompt", 1], 1, "--advantage-estimator grpo compares"),
-        ("quads", ["--n-samples-per-prompt", 1, "--advantage-estimator", "dr_grpo"], 1, "dr_grpo"),
-        ("quads", ["--rm-command", "true"], 1, "--rm-command is for --rm-type command"),
-        ("quads", ["--rm-weights", "1"], 1, "task multiply has its own reward"),
-        ("quads", ["--rollout-temperature", 0], 1, "--rollout-temperature"),
-        ("quads", ["--rollout-temperature", "nan"], 1, "--rollout-temperature"),
-        ("quads", ["--rollout-temperature", "inf"], 1, "--rollout-temperature"),
-        ("quads", ["--lr", "nan"], 1, "lr"),
-        ("quads", ["--lr", -1], 1, "--lr is -1"),
-        ("quads", ["--eps-clip", -0.1], 1, "--eps-clip is -0.1"),
+        ("bf16", ["--rac-ratio", "0.5"], 2, "nvfp4-rac, quads, quads-aligned have"),
+        ("quads", ["--n-samples-per-prompt", 0], 2, "--n-samples-per-prompt"),
+        ("quads", ["--n-samples-per-prompt", 1], 2, "--advantage-estimator grpo compares"),
+        ("quads", ["--n-samples-per-prompt", 1, "--advantage-estimator", "dr_grpo"], 2, "dr_grpo"),
+        ("quads", ["--rm-command", "true"], 2, "--rm-command is for --rm-type command"),
+        ("quads", ["--rm-weights", "1"], 2, "task multiply has its own reward"),
+        ("quads", ["--rollout-temperature", 0], 2, "--rollout-temperature"),
+        ("quads", ["--rollout-temperature", "nan"], 2, "--rollout-temperature"),
+        ("quads", ["--rollout-temperature", "inf"], 2, "--rollout-temperature"),
+        ("quads", ["--lr", "nan"], 2, "lr"),
+        ("quads", ["--lr", -1], 2, "--lr is -1"),
+        ("quads", ["--eps-clip", -0.1], 2, "--eps-clip is -0.1"),
         ("quads", ["--seed", -1], 2, "--seed: -1 is not a number of at least 0"),
         ("quads", ["--rollout-seed", -1], 2, "--rollout-seed: -1 is not a number"),
-        ("quads", ["--kl-loss-coef", -1], 1, "kl"),
-        ("quads", ["--correction", "tis", "--tis-clip", -1], 1, "-1"),
-        ("quads", ["--overlong-buffer-len", 9], 1, "9"),
-        ("quads", ["--lr-decay", "cosine", "--lr-warmup-steps", 2], 1, "--lr-warmup-steps"),
-        ("bf16", ["--eval-temperature", "nan"], 1, "--eval-temperature"),
-        ("quads", ["--max-tokens-per-batch", 0], 1, "--max-tokens-per-batch"),
-        ("quads", ["--save-interval", -1], 1, "--save-interval"),
-        ("quads", ["--keep-checkpoints", -1], 1, "--keep-checkpoints"),
+        ("quads", ["--kl-loss-coef", -1], 2, "kl"),
+        ("quads", ["--correction", "tis", "--tis-clip", -1], 2, "--tis-clip: -1"),
+        ("quads", ["--correction", "mis", "--tis-clip", 0.1], 2, "--tis-clip"),
+        ("quads", ["--overlong-buffer-len", 9], 2, "--overlong-buffer-len is 9, expected at most 8"),
+        ("quads", ["--lr-decay", "cosine", "--lr-warmup-steps", 2], 2, "--lr-warmup-steps"),
+        ("bf16", ["--eval-temperature", "nan"], 2, "--eval-temperature"),
+        ("quads", ["--max-tokens-per-batch", 0], 2, "--max-tokens-per-batch"),
+        ("quads", ["--save-interval", -1], 2, "--save-interval"),
+        ("quads", ["--keep-checkpoints", -1], 2, "--keep-checkpoints"),
         ("quads", ["--rollout-max-context-len", 4], 1, "context"),
         ("quads", ["--high-precision-first-layers", 2], 1, "--high-precision-first-layers"),
-        ("quads", ["--n-samples-per-prompt", 2**31], 1, "--n-samples-per-prompt"),
-        ("quads", ["--n-samples-per-prompt", 2**32 + 2], 1, "--n-samples-per-prompt"),
-        ("quads", ["--n-samples-per-eval-prompt", 2**32 + 2], 1, "--n-samples-per-eval-prompt"),
-        ("quads", ["--rollout-batch-size", 2**40], 1, "--rollout-batch-size"),
-        ("quads", ["--rollout-batch-size", 2**23], 1, "33554432 samples, expected at most"),
-        ("quads", ["--num-rollout", 2**62], 1, "--num-rollout"),
-        ("quads", ["--adam-beta1", 1], 1, "--adam-beta1 is 1, expected one in [0, 1)"),
-        ("quads", ["--adam-beta2", -0.1], 1, "--adam-beta2"),
-        ("quads", ["--adam-beta2", "nan"], 1, "--adam-beta2"),
-        ("quads", ["--adam-eps", 0], 1, "--adam-eps"),
-        ("quads", ["--adam-eps", "inf"], 1, "--adam-eps"),
-        ("quads", ["--weight-decay", "nan"], 1, "--weight-decay"),
-        ("quads", ["--clip-grad", -1], 1, "--clip-grad"),
-        ("quads", ["--clip-grad", "nan"], 1, "--clip-grad"),
-        ("quads", ["--task", "chess"], 1, "chess"),
+        ("quads", ["--n-samples-per-prompt", 2**31], 2, "--n-samples-per-prompt"),
+        ("quads", ["--n-samples-per-prompt", 2**32 + 2], 2, "--n-samples-per-prompt"),
+        ("quads", ["--n-samples-per-eval-prompt", 2**32 + 2], 2, "--n-samples-per-eval-prompt"),
+        ("quads", ["--rollout-batch-size", 2**40], 2, "--rollout-batch-size"),
+        ("quads", ["--rollout-batch-size", 2**23], 2, "33554432 samples, expected at most"),
+        ("quads", ["--num-rollout", 2**62], 2, "--num-rollout"),
+        ("quads", ["--adam-beta1", 1], 2, "--adam-beta1 is 1, expected one in [0, 1)"),
+        ("quads", ["--adam-beta2", -0.1], 2, "--adam-beta2"),
+        ("quads", ["--adam-beta2", "nan"], 2, "--adam-beta2"),
+        ("quads", ["--adam-eps", 0], 2, "--adam-eps"),
+        ("quads", ["--adam-eps", "inf"], 2, "--adam-eps"),
+        ("quads", ["--weight-decay", "nan"], 2, "--weight-decay"),
+        ("quads", ["--clip-grad", -1], 2, "--clip-grad"),
+        ("quads", ["--clip-grad", "nan"], 2, "--clip-grad"),
+        ("quads", ["--task", "chess"], 2, "chess"),
+        ("quads", ["--max-running", 0], 2, "--max-running is 0, expected at least 1"),
+        ("quads", ["--rollout-top-p", 0], 2, "--rollout-top-p is 0"),
+        ("quads", ["--isa", "mmx"], 2, "--isa"),
         ("quads", ["--threads", -1], 2, "--threads"),
         ("quads", ["--no-such-option", 1], 2, "--no-such-option"),
     ],

@@ -16,7 +16,7 @@ namespace {
 
 using testing::HasSubstr;
 
-// Takes `quads train ... --out DIR --resume`; the word "fail" among the arguments makes it fail,
+// Takes `quads train ... --out DIR [--resume]`; the word "fail" among the arguments makes it fail,
 // "sleep" makes it wait for a signal.
 constexpr const char* kScript = R"(#!/bin/sh
 for a in "$@"; do
@@ -69,7 +69,7 @@ TEST_F(RunAll, RunsAllAndSkipsWhatIsFinishedTheNextTime) {
   EXPECT_TRUE(run_all(runs, options_, stop_).empty());
   EXPECT_TRUE(run_all(runs, options_, stop_).empty());
   EXPECT_EQ(calls(runs[1]),
-            "train --recipe quads --threads 1 --out " + runs[1].directory.string() + " --resume\n");
+            "train --recipe quads --threads 1 --out " + runs[1].directory.string() + "\n");
   EXPECT_TRUE(run_progress(runs[2].directory).finished());
 }
 
@@ -80,6 +80,8 @@ TEST_F(RunAll, AnUnfinishedRunIsStartedAgain) {
   EXPECT_FALSE(run_progress(runs[0].directory).finished());
   run_all(runs, options_, stop_);
   EXPECT_TRUE(run_progress(runs[0].directory).finished());
+  const std::string started = "train --threads 1 --out " + runs[0].directory.string();
+  EXPECT_EQ(calls(runs[0]), started + "\n" + started + " --resume\n");
   // All steps are there, but the last checkpoint is not: it is still unfinished.
   std::filesystem::remove_all(runs[0].directory / "checkpoints");
   run_all(runs, options_, stop_);

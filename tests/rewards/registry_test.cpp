@@ -66,7 +66,7 @@ TEST(MakeReward, OptionsAreChecked) {
   expect_contains(message({.by_source = {{"x", "exakt"}}}), "--rm-by-source: unknown reward");
   expect_contains(message({.by_problem = {"exakt"}}), "'rm_type': unknown reward 'exakt'");
   expect_contains(message({.weights = {1, 2}}), "2 weights for 1 rewards (exact)");
-  expect_contains(message({.weights = {NAN}}), "'exact' is not finite");
+  expect_contains(message({.weights = {NAN}}), "--rm-weights: nan is not finite");
 }
 
 TEST(MakeReward, WeightScalesTheValue) {
