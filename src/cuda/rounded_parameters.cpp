@@ -101,10 +101,6 @@ RoundedParameters::RoundedParameters(cudaStream_t stream, const DeviceParameters
 }
 
 void RoundedParameters::refresh() {
-  if (groups_.empty()) {  // nothing to round, but others read the optimizer's values, too
-    check_cuda(cudaStreamSynchronize(context_.stream), "updating the weights");
-    return;
-  }
   uint32_t* amax = amax_bits_.data();
   for (const Group& group : groups_) {
     const Parameter& first = layout().at(group.parameters[0]);
@@ -134,6 +130,7 @@ void RoundedParameters::refresh() {
   check_cuda(cudaMemcpyAsync(bits.data(), amax_bits_.data(), amax_bits_.bytes(),
                              cudaMemcpyDeviceToHost, context_.stream),
              "copying from the device");
+  // Where nothing is rounded, too: others read the optimizer's values on streams of their own.
   check_cuda(cudaStreamSynchronize(context_.stream), "rounding the weights");
   size_t next = 0;
   for (const Group& group : groups_) {

@@ -22,8 +22,8 @@ class RoundedParameters : public DeviceOperands {
   RoundedParameters(cudaStream_t stream, const DeviceParameters& values, const Precision& precision,
                     const QuantizeScope& scope, int64_t max_positions, int64_t memory);
 
-  /// Rounds the present values; returns when they are in place. Error naming tensor, row and column
-  /// on a value that cannot be quantised.
+  /// Rounds the present values; returns when they and what was rounded are in place. Error naming
+  /// tensor, row and column on a value that cannot be quantised.
   void refresh();
 
   const QuantisedSites& sites() const override { return sites_; }

@@ -6,10 +6,6 @@ import sys
 
 import pytest
 import torch
-from compressed_tensors.quantization import QuantizationArgs
-from compressed_tensors.quantization.lifecycle.forward import fake_quantize
-from compressed_tensors.quantization.utils import calculate_qparams
-from torchao.prototype.mx_formats.nvfp4_tensor import NVFP4Tensor
 
 BF16 = torch.bfloat16
 DEVICES = ["cpu", "cuda"] if torch.cuda.is_available() else ["cpu"]
@@ -142,23 +138,27 @@ def test_quantize_then_dequantize_is_the_emulation(ops, dtype):
 
 
 def test_codes_and_scales_are_what_torchao_dequantizes(ops):
+    torchao = pytest.importorskip("torchao.prototype.mx_formats.nvfp4_tensor")
     x = random(32, 128, spread=2)
     codes, scales, g = ops.quantize_nvfp4(x, global_scale=float(x.abs().max()) / 2688.0)
-    theirs = NVFP4Tensor(codes, scales, 16, torch.float32, per_tensor_scale=g).dequantize()
+    theirs = torchao.NVFP4Tensor(codes, scales, 16, torch.float32, per_tensor_scale=g).dequantize()
     torch.testing.assert_close(ops.dequantize_nvfp4(codes, scales, g), theirs, rtol=2e-7, atol=0)
 
 
 def test_fake_quantize_is_that_of_compressed_tensors(ops):
+    quantization = pytest.importorskip("compressed_tensors.quantization")
+    forward = pytest.importorskip("compressed_tensors.quantization.lifecycle.forward")
+    utils = pytest.importorskip("compressed_tensors.quantization.utils")
     x = random(32, 128, spread=2)
     g = power_of_two_scale(x.float().abs().amax(), 2688.0)
-    args = QuantizationArgs(
+    args = quantization.QuantizationArgs(
         num_bits=4, type="float", strategy="tensor_group", group_size=16, symmetric=True,
         scale_dtype=torch.float8_e4m3fn, zp_dtype=torch.float8_e4m3fn,
     )
     blocks = x.float().reshape(32, -1, 16)
     divisor = (1.0 / g).reshape(1)
-    scale, zero = calculate_qparams(blocks.amin(-1), blocks.amax(-1), args, divisor)
-    theirs = fake_quantize(x.float(), scale, zero, args, global_scale=divisor)
+    scale, zero = utils.calculate_qparams(blocks.amin(-1), blocks.amax(-1), args, divisor)
+    theirs = forward.fake_quantize(x.float(), scale, zero, args, global_scale=divisor)
     ours = ops.fake_quantize_nvfp4(x, "weight")
     torch.testing.assert_close(ours.float(), theirs, rtol=0, atol=0)
 

@@ -154,20 +154,46 @@ def test_experts_are_the_cpus_but_for_rounding(ops, precision, shape):
     assert ((ours - theirs).norm() / theirs.norm()) < limit
 
 
-def test_results_are_right_on_a_stream_of_its_own(ops):
-    """What a call reads is written on the same stream just before, behind enough work to be late."""
-    x, w = random(64, 256, seed=1), random(96, 256, seed=2)
-    expected = ops.linear_nvfp4(x.cuda(), w.cuda()).cpu()
-    source = x.cuda()
+def linear_operands():
+    return random(64, 256, seed=1), random(96, 256, seed=2)
+
+
+# A call, and the tensors that it reads.
+LATE = {
+    "linear w4a4": (lambda o, x, w: o.linear_nvfp4(x, w), linear_operands),
+    "linear w4a4+rac": (lambda o, x, w, mask: o.linear_nvfp4(x, w, channel_mask=mask),
+                        lambda: (*linear_operands(), a_mask(256))),
+    "linear w4a16": (lambda o, x, w: o.linear_nvfp4(x, w, weight_only=True), linear_operands),
+    "experts nvfp4": (lambda o, *t: o.grouped_experts(*t, "nvfp4"), experts_arguments),
+    "experts fp8": (lambda o, *t: o.grouped_experts(*t, "fp8"), experts_arguments),
+    "experts bf16": (lambda o, *t: o.grouped_experts(*t, "bf16"), experts_arguments),
+    "weights nvfp4": (lambda o, w: o.fake_quantize_nvfp4(w, "weight"), lambda: (random(3, 64, 256),)),
+    "weights fp8": (lambda o, w: o.fake_quantize_fp8(w, "weight"), lambda: (random(3, 64, 256),)),
+    "rows": (lambda o, x: o.fake_quantize_nvfp4(x, "activation"), lambda: (random(300, 256),)),
+    "mask": (lambda o, x: o.rac_mask(x, 0.5), lambda: (random(300, 256),)),
+    "native rows": (lambda o, x, offsets, mask: o.native_fp4_rows(x, offsets, channel_mask=mask),
+                    lambda: (random(64, 256), torch.tensor([64], dtype=torch.int32), a_mask(256))),
+}
+
+
+@pytest.mark.parametrize("name", LATE)
+def test_results_are_right_on_a_stream_of_its_own(ops, name):
+    """All that a call reads, weights and masks too, which a kernel may read before it waits for the one before it, is
+    written on the same stream just before, behind enough work to be late."""
+    call, make = LATE[name]
+    sources = to_gpu(make())
+    expected = call(ops, *sources)
     torch.cuda.synchronize()
-    stream = torch.cuda.Stream()
-    with torch.cuda.stream(stream):
-        late = torch.zeros_like(source)
+    with torch.cuda.stream(torch.cuda.Stream()):
+        late = [torch.zeros_like(source) for source in sources]
         torch.cuda._sleep(20_000_000)
-        late.copy_(source)
-        y = ops.linear_nvfp4(late, w.cuda())
-        ours = y.cpu()
-    assert torch.equal(ours, expected)
+        for target, source in zip(late, sources):
+            target.copy_(source)
+        ours = call(ops, *late)
+        torch.cuda.current_stream().synchronize()
+    pairs = zip(ours, expected) if isinstance(ours, tuple) else [(ours, expected)]
+    for a, b in pairs:
+        assert torch.equal(as_bytes(a), as_bytes(b))
 
 
 def test_workspace_is_pytorchs(ops):

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <climits>
 #include <cmath>
 #include <limits>
@@ -12,6 +13,8 @@
 #include "base/random.h"
 #include "kernels/cuda/device_moe.h"
 #include "kernels/cuda/experts/fragment_weights.h"
+#include "kernels/cuda/experts/route.h"
+#include "kernels/cuda/rows/token_rows.h"
 
 namespace quads::kernels::cuda {
 namespace {
@@ -227,6 +230,125 @@ TEST(QuantizeRows, ARowThatIsNotFiniteIsReportedAndNotLaundered) {
   QUADS_NEEDS_DEVICE();
   check_bad_rows(WeightFormat::kNvfp4);
   check_bad_rows(WeightFormat::kNvfp4Fp16);
+}
+
+// Rows and places that change with every step, each written by a kernel just before the
+// quantiser's.
+class WrittenInputs {
+ public:
+  explicit WrittenInputs(bool gated) : gated_(gated) {
+    std::vector<Bf16> table;
+    for (int64_t token = 0; token < kVocab; ++token) {
+      const std::vector<Bf16> row = token_row(token, kWidth);
+      table.insert(table.end(), row.begin(), row.end());
+    }
+    table_.upload(table);
+    weight_.upload(std::vector<Bf16>(kWidth, to_bf16(1.0F)));
+    for (int version = 0; version < 2; ++version) {
+      RandomSequence random(8, RandomStream::kTask, version);
+      std::vector<int32_t> tokens(kRows), ids(kSlots);
+      for (int32_t& token : tokens) token = static_cast<int32_t>(random.below(kVocab));
+      for (int32_t& id : ids) id = static_cast<int32_t>(random.below(kExperts));
+      tokens_[version].upload(tokens);
+      ids_[version].upload(ids);
+      embed(make_context(nullptr), version, before_norm_[version].data());
+    }
+  }
+
+  /// The images of steps of versions 0, 1, 0, ... where what is not `older` is written last.
+  std::vector<uint16_t> images(bool overlap, bool rows_last, OlderInput older) {
+    cudaStream_t stream;
+    check_cuda(cudaStreamCreate(&stream), "stream");
+    CudaContext context = make_context(stream);
+    context.overlap = overlap;
+    images_.fill_bytes(0xFF);
+    check_cuda(cudaDeviceSynchronize(), "poison");
+    for (int step = 0; step < kSteps; ++step) {
+      if (!rows_last) write_rows(context, step % 2);
+      write_places(context, step % 2);
+      if (rows_last) write_rows(context, step % 2);
+      QuantizeRows args{.rows = kRows, .k = kK, .copies = kTopK, .older = older};
+      args.x = gated_ ? nullptr : rows_.data() + kRows * kK;  // the half that is written last
+      args.gate_up = gated_ ? gate_up_.data() : nullptr;
+      args.ldx = gated_ ? kWidth : kK;
+      args.image_rows = places_.data();
+      args.q1 = reinterpret_cast<Bf16*>(images_.data()) + step * kImage;
+      args.first_bad_row = bad_.data();
+      quantize_rows(context, args);
+    }
+    check_cuda(cudaStreamSynchronize(stream), "quantising");
+    cudaStreamDestroy(stream);
+    return images_.download();
+  }
+
+  static constexpr int64_t image_elements() { return kImage; }
+
+ private:
+  static constexpr int64_t kRows = 4096, kK = 512, kWidth = 2 * kK, kVocab = 64;
+  static constexpr int kExperts = 8, kTopK = 2, kSteps = 6;
+  static constexpr int64_t kSlots = kRows * kTopK;
+  static constexpr int64_t kImage = padded_rows_bound(kSlots, kExperts) * kK;
+
+  void embed(const CudaContext& context, int version, float* to) {
+    embed_rows(context, {.table = table_.data(),
+                         .vocab = kVocab,
+                         .d = kWidth,
+                         .tokens = tokens_[version].data(),
+                         .rows = kRows,
+                         .x = to});
+  }
+  void write_rows(const CudaContext& context, int version) {
+    if (gated_) {
+      embed(context, version, gate_up_.data());
+      return;
+    }
+    norm_rows(context, {.x = before_norm_[version].data(),
+                        .rows = kRows * 2,  // of half the width
+                        .d = kK,
+                        .weight = weight_.data(),
+                        .eps = 1e-6F,
+                        .h = rows_.data()});
+  }
+  void write_places(const CudaContext& context, int version) {
+    sort_slots(context, {.ids = ids_[version].data(),
+                         .slots = kSlots,
+                         .experts = kExperts,
+                         .top_k = kTopK,
+                         .expert_offsets = offsets_.data(),
+                         .sorted_rows = sorted_rows_.data(),
+                         .image_rows = places_.data()});
+  }
+
+  bool gated_;
+  DeviceArray<Bf16> table_{kVocab * kWidth}, weight_{kWidth}, rows_{kRows * kWidth};
+  DeviceArray<int32_t> tokens_[2]{DeviceArray<int32_t>(kRows), DeviceArray<int32_t>(kRows)};
+  DeviceArray<int32_t> ids_[2]{DeviceArray<int32_t>(kSlots), DeviceArray<int32_t>(kSlots)};
+  DeviceArray<float> before_norm_[2]{DeviceArray<float>(kRows * kWidth),
+                                     DeviceArray<float>(kRows* kWidth)};
+  DeviceArray<float> gate_up_{kRows * kWidth};
+  DeviceArray<int32_t> offsets_{kExperts + 1}, sorted_rows_{kSlots}, bad_{1};
+  DeviceArray<ImageRow> places_{kSlots};
+  DeviceArray<uint16_t> images_{kSteps * kImage};
+};
+
+TEST(QuantizeRows, WhatThePreviousKernelWroteIsReadAfterTheWaitAndOlderInputIsWhole) {
+  QUADS_NEEDS_DEVICE();
+  for (const bool gated : {false, true}) {
+    WrittenInputs inputs(gated);
+    const auto expected = inputs.images(false, true, OlderInput::kNone);
+    const auto second = expected.begin() + WrittenInputs::image_elements();
+    ASSERT_FALSE(std::equal(expected.begin(), second, second));
+    for (const bool rows_last : {false, true}) {
+      const OlderInput older = rows_last ? OlderInput::kPlaces : OlderInput::kRows;
+      for (const OlderInput input : {OlderInput::kNone, older}) {
+        for (int repeat = 0; repeat < 3; ++repeat) {
+          EXPECT_TRUE(inputs.images(true, rows_last, input) == expected)
+              << "gated " << gated << ", rows last " << rows_last << ", older "
+              << static_cast<int>(input);
+        }
+      }
+    }
+  }
 }
 
 TEST(QuantizeRows, ArgumentsOutOfRangeAreRefused) {
