@@ -110,13 +110,9 @@ def test_a_share_needs_a_precision_that_takes_it(quads, base):
 def test_wrong_usage_ends_with_2_and_failures_with_1(quads, base, tmp_path):
     assert "--k" in quads("eval", "--model", base, *TASK, "--k", "2", status=2).stderr
     assert "--model" in quads("eval", status=2).stderr
-    known = "bf16, fp8, w8a16, nvfp4, nvfp4-rac, w4a16, w16a4"
-    for command, names in (
-        (["eval", "--model", base], f"{known}, fp32, with"), (["bench", "sync"], f"{known}, with")
-    ):
-        error = quads(*command, "--precision", "int3", status=2).stderr
-        assert f"unknown precision 'int3': use one of {names} the ratio" in error
-    assert "fp32" not in quads("bench", "sync", "--help").stdout
+    assert "unknown precision" in quads(
+        "eval", "--model", base, "--precision", "int3", status=2
+    ).stderr
     missing = tmp_path / "missing"
     error = quads("eval", "--model", missing, status=1).stderr
     assert str(missing) in error and error.count("\n") == 1

@@ -65,6 +65,29 @@ def test_a_value_that_cannot_be_right_is_wrong_usage_before_anything_is_read(
     assert not accepted, "\n" + "".join(accepted)
 
 
+@pytest.mark.parametrize("command, option, others", [
+    ("pretrain", "--precision", set()),
+    ("train", "--rollout-precision", {"nvfp4-rac"}),
+    ("train", "--trainer-precision", {"nvfp4-rac"}),
+    ("eval", "--precision", {"nvfp4-rac", "fp32"}),
+    ("rollout", "--precision", {"nvfp4-rac", "fp32"}),
+    ("bench rollout", "--precision", {"nvfp4-rac"}),
+    ("bench sync", "--precision", {"nvfp4-rac"}),
+], ids=lambda value: value if isinstance(value, str) else "")  # fmt: skip
+def test_the_precisions_that_an_error_lists_are_those_that_its_place_takes(
+    quads, command, option, others, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    words = [*command.split(), *COMMANDS[command]]
+    error = quads(*words, f"{option}=int3", status=2).stderr
+    listed = set(re.findall(r"\w[\w-]+", error.split("int3")[1].split(" with ")[0])) - {"use", "one", "of", "not", "in"}
+    assert listed == {"bf16", "fp8", "w8a16", "nvfp4", "w4a16", "w16a4"} | others
+    for name in listed:
+        quads(*words, f"{option}={name}", status=1)  # there is no model, or no folder for the output
+    for name in {"nvfp4-rac", "fp32"} - listed:
+        quads(*words, f"{option}={name}", status=2)
+
+
 def test_a_value_from_a_configuration_file_that_does_not_fit_names_the_file(quads, tmp_path):
     config = tmp_path / "c.toml"
     command = ["train", "--load", "none/m", "--out", "none/o", "--config", config]
