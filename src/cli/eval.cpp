@@ -53,6 +53,7 @@ void run(const CLI::App& command, const Options& o) {
   from_options([&] { check(o); });
   const std::vector<NamedPrecision> precisions = from_options([&] { return o.precisions.make(); });
   const LoadOptions loading = from_options([&] { return o.generation.load_options(precisions); });
+  require_available(parse_device(o.generation.device));
   const auto runtime = o.runtime.make();
   stop_requested();
   if (!o.out.empty()) require_writable_target(o.out);

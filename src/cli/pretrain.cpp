@@ -73,6 +73,7 @@ void run(const CLI::App& command, const Options& options) {
   const ModelConfig config = from_options([&] { return make_config(options, tokenizer); });
   const TrainerSideOptions side = from_options([&] { return make_side(options, config); });
   const SupervisedOptions training = from_options([&] { return make_training(options); });
+  require_available(parse_device(options.device));
   const auto runtime = options.runtime.make();
 
   const std::atomic<bool>& stop = stop_requested();

@@ -128,6 +128,7 @@ void run(const Options& o) {
   LoadOptions loading = from_options([&] { return o.generation.load_options(precisions); });
   loading.require_tokenizer = false;
   from_options([&] { check_reward(o); });
+  require_available(parse_device(o.generation.device));
   const auto runtime = o.runtime.make();
   std::error_code unequal;  // one that is not there is not the same
   require(!std::filesystem::equivalent(o.prompts, o.out, unequal),

@@ -148,6 +148,7 @@ void tell_changes(const std::filesystem::path& config, const std::string& resolv
 
 void run(const CLI::App& command, const Options& o) {
   RlOptions rl = from_options([&] { return make_rl_options(o); });
+  require_available(rl.device);
   const auto runtime = o.runtime.make();
   const std::atomic<bool>& stop = stop_requested();
   const std::filesystem::path out = o.out;

@@ -19,6 +19,10 @@ void fail_without_cuda() {
 }
 
 #ifdef QUADS_HAVE_CUDA
+void require_available(Device device) {
+  if (device == Device::kCuda) cuda::require_device();
+}
+
 std::unique_ptr<EngineGenerator> make_cuda_generator(const ParameterFiles& files,
                                                      const GeneratorOptions& options,
                                                      std::span<const Request> calibration,
@@ -28,6 +32,10 @@ std::unique_ptr<EngineGenerator> make_cuda_generator(const ParameterFiles& files
                                          calibration, sampling);
 }
 #else
+void require_available(Device device) {
+  if (device == Device::kCuda) fail_without_cuda();
+}
+
 std::unique_ptr<EngineGenerator> make_cuda_generator(const ParameterFiles&, const GeneratorOptions&,
                                                      std::span<const Request>,
                                                      const GenerateOptions&) {

@@ -17,6 +17,9 @@ inline constexpr int64_t kDevicePrefillChunk = 4096;
 /// "cpu" or "cuda". Error on anything else.
 Device parse_device(std::string_view name);
 
+/// Error where this program or this machine cannot compute on it: before a model is read for it.
+void require_available(Device device);
+
 /// The error of --device cuda in a program that was built without CUDA.
 [[noreturn]] void fail_without_cuda();
 

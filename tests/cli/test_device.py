@@ -8,6 +8,17 @@ from small_task import TASK
 pytestmark = pytest.mark.skipif(shutil.which("nvidia-smi") is not None, reason="there is a GPU")
 
 
+def test_a_missing_gpu_is_told_before_anything_is_read(quads, tmp_path):
+    none, out = tmp_path / "none", tmp_path / "out"
+    for command in (
+        ("rollout", "--prompts", none, "--out", out, "--model", none),
+        ("eval", "--model", none),
+        ("train", "--out", out, "--load", none),
+    ):
+        error = quads(*command, "--device", "cuda", status=1).stderr
+        assert error.startswith("quads: --device cuda: ") and error.count("\n") == 1
+
+
 def test_a_missing_gpu_is_one_line_and_leaves_nothing(quads, base, tmp_path):
     prompts = tmp_path / "prompts.jsonl"
     prompts.write_text('{"prompt": "1*2="}\n')
