@@ -236,17 +236,18 @@ TEST(QuantizeRows, ARowThatIsNotFiniteIsReportedAndNotLaundered) {
 // quantiser's.
 class WrittenInputs {
  public:
-  explicit WrittenInputs(bool gated) : gated_(gated) {
+  WrittenInputs(bool gated, int64_t rows, int64_t k)
+      : gated_(gated), count_(rows), k_(k), slots_(rows * kTopK) {
     std::vector<Bf16> table;
     for (int64_t token = 0; token < kVocab; ++token) {
-      const std::vector<Bf16> row = token_row(token, kWidth);
+      const std::vector<Bf16> row = token_row(token, 2 * k_);
       table.insert(table.end(), row.begin(), row.end());
     }
     table_.upload(table);
-    weight_.upload(std::vector<Bf16>(kWidth, to_bf16(1.0F)));
+    weight_.upload(std::vector<Bf16>(2 * k_, to_bf16(1.0F)));
     for (int version = 0; version < 2; ++version) {
       RandomSequence random(8, RandomStream::kTask, version);
-      std::vector<int32_t> tokens(kRows), ids(kSlots);
+      std::vector<int32_t> tokens(count_), ids(slots_);
       for (int32_t& token : tokens) token = static_cast<int32_t>(random.below(kVocab));
       for (int32_t& id : ids) id = static_cast<int32_t>(random.below(kExperts));
       tokens_[version].upload(tokens);
@@ -255,7 +256,7 @@ class WrittenInputs {
     }
   }
 
-  /// The images of steps of versions 0, 1, 0, ... where what is not `older` is written last.
+  /// The images of steps of versions 0, 1, 0, ...; of rows and places one is written last.
   std::vector<uint16_t> images(bool overlap, bool rows_last, OlderInput older) {
     cudaStream_t stream;
     check_cuda(cudaStreamCreate(&stream), "stream");
@@ -267,12 +268,11 @@ class WrittenInputs {
       if (!rows_last) write_rows(context, step % 2);
       write_places(context, step % 2);
       if (rows_last) write_rows(context, step % 2);
-      QuantizeRows args{.rows = kRows, .k = kK, .copies = kTopK, .older = older};
-      args.x = gated_ ? nullptr : rows_.data() + kRows * kK;  // the half that is written last
+      QuantizeRows args{.ldx = 2 * k_, .rows = count_, .k = k_, .copies = kTopK, .older = older};
+      args.x = gated_ ? nullptr : rows_.data() + k_;  // the half that is written last
       args.gate_up = gated_ ? gate_up_.data() : nullptr;
-      args.ldx = gated_ ? kWidth : kK;
       args.image_rows = places_.data();
-      args.q1 = reinterpret_cast<Bf16*>(images_.data()) + step * kImage;
+      args.q1 = reinterpret_cast<Bf16*>(images_.data()) + step * image();
       args.first_bad_row = bad_.data();
       quantize_rows(context, args);
     }
@@ -281,20 +281,19 @@ class WrittenInputs {
     return images_.download();
   }
 
-  static constexpr int64_t image_elements() { return kImage; }
+  /// Elements of a step's image.
+  int64_t image() const { return padded_rows_bound(slots_, kExperts) * k_; }
 
  private:
-  static constexpr int64_t kRows = 4096, kK = 512, kWidth = 2 * kK, kVocab = 64;
+  static constexpr int64_t kVocab = 64;
   static constexpr int kExperts = 8, kTopK = 2, kSteps = 6;
-  static constexpr int64_t kSlots = kRows * kTopK;
-  static constexpr int64_t kImage = padded_rows_bound(kSlots, kExperts) * kK;
 
   void embed(const CudaContext& context, int version, float* to) {
     embed_rows(context, {.table = table_.data(),
                          .vocab = kVocab,
-                         .d = kWidth,
+                         .d = 2 * k_,
                          .tokens = tokens_[version].data(),
-                         .rows = kRows,
+                         .rows = count_,
                          .x = to});
   }
   void write_rows(const CudaContext& context, int version) {
@@ -303,15 +302,15 @@ class WrittenInputs {
       return;
     }
     norm_rows(context, {.x = before_norm_[version].data(),
-                        .rows = kRows * 2,  // of half the width
-                        .d = kK,
+                        .rows = count_,
+                        .d = 2 * k_,
                         .weight = weight_.data(),
                         .eps = 1e-6F,
                         .h = rows_.data()});
   }
   void write_places(const CudaContext& context, int version) {
     sort_slots(context, {.ids = ids_[version].data(),
-                         .slots = kSlots,
+                         .slots = slots_,
                          .experts = kExperts,
                          .top_k = kTopK,
                          .expert_offsets = offsets_.data(),
@@ -320,31 +319,42 @@ class WrittenInputs {
   }
 
   bool gated_;
-  DeviceArray<Bf16> table_{kVocab * kWidth}, weight_{kWidth}, rows_{kRows * kWidth};
-  DeviceArray<int32_t> tokens_[2]{DeviceArray<int32_t>(kRows), DeviceArray<int32_t>(kRows)};
-  DeviceArray<int32_t> ids_[2]{DeviceArray<int32_t>(kSlots), DeviceArray<int32_t>(kSlots)};
-  DeviceArray<float> before_norm_[2]{DeviceArray<float>(kRows * kWidth),
-                                     DeviceArray<float>(kRows* kWidth)};
-  DeviceArray<float> gate_up_{kRows * kWidth};
-  DeviceArray<int32_t> offsets_{kExperts + 1}, sorted_rows_{kSlots}, bad_{1};
-  DeviceArray<ImageRow> places_{kSlots};
-  DeviceArray<uint16_t> images_{kSteps * kImage};
+  int64_t count_, k_, slots_;
+  DeviceArray<Bf16> table_{static_cast<size_t>(kVocab * 2 * k_)};
+  DeviceArray<Bf16> weight_{static_cast<size_t>(2 * k_)};
+  DeviceArray<Bf16> rows_{static_cast<size_t>(count_ * 2 * k_)};
+  DeviceArray<float> gate_up_{static_cast<size_t>(count_ * 2 * k_)};
+  DeviceArray<float> before_norm_[2]{DeviceArray<float>(count_ * 2 * k_),
+                                     DeviceArray<float>(count_ * 2 * k_)};
+  DeviceArray<int32_t> tokens_[2]{DeviceArray<int32_t>(count_), DeviceArray<int32_t>(count_)};
+  DeviceArray<int32_t> ids_[2]{DeviceArray<int32_t>(slots_), DeviceArray<int32_t>(slots_)};
+  DeviceArray<int32_t> offsets_{kExperts + 1}, bad_{1};
+  DeviceArray<int32_t> sorted_rows_{static_cast<size_t>(slots_)};
+  DeviceArray<ImageRow> places_{static_cast<size_t>(slots_)};
+  DeviceArray<uint16_t> images_{static_cast<size_t>(kSteps * image())};
 };
 
 TEST(QuantizeRows, WhatThePreviousKernelWroteIsReadAfterTheWaitAndOlderInputIsWhole) {
   QUADS_NEEDS_DEVICE();
-  for (const bool gated : {false, true}) {
-    WrittenInputs inputs(gated);
-    const auto expected = inputs.images(false, true, OlderInput::kNone);
-    const auto second = expected.begin() + WrittenInputs::image_elements();
-    ASSERT_FALSE(std::equal(expected.begin(), second, second));
-    for (const bool rows_last : {false, true}) {
-      const OlderInput older = rows_last ? OlderInput::kPlaces : OlderInput::kRows;
-      for (const OlderInput input : {OlderInput::kNone, older}) {
-        for (int repeat = 0; repeat < 3; ++repeat) {
-          EXPECT_TRUE(inputs.images(true, rows_last, input) == expected)
-              << "gated " << gated << ", rows last " << rows_last << ", older "
-              << static_cast<int>(input);
+  struct Size {
+    int64_t rows, k;
+  };
+  // Few rows leave room for the quantiser beside the kernel that writes them, many take the one
+  // that sorts their places a while.
+  for (const Size size : {Size{32, 4096}, Size{256, 2048}, Size{4096, 256}}) {
+    for (const bool gated : {false, true}) {
+      WrittenInputs inputs(gated, size.rows, size.k);
+      const std::vector<uint16_t> expected = inputs.images(false, true, OlderInput::kNone);
+      const auto second = expected.begin() + inputs.image();
+      ASSERT_FALSE(std::equal(expected.begin(), second, second));
+      for (const bool rows_last : {false, true}) {
+        const OlderInput older = rows_last ? OlderInput::kPlaces : OlderInput::kRows;
+        for (const OlderInput input : {OlderInput::kNone, older}) {
+          for (int repeat = 0; repeat < 3; ++repeat) {
+            EXPECT_TRUE(inputs.images(true, rows_last, input) == expected)
+                << size.rows << " rows, gated " << gated << ", rows last " << rows_last
+                << ", older " << static_cast<int>(input);
+          }
         }
       }
     }
