@@ -25,7 +25,7 @@ struct Options {
 WriteQuantisedOptions write_options(const Options& o) {
   WriteQuantisedOptions options;
   options.format = parse_checkpoint_format(o.format);
-  ModulePatterns(o.exclude, "--exclude");  // an error if one is no pattern
+  [[maybe_unused]] const ModulePatterns checked(o.exclude, "--exclude");
   options.exclude = o.exclude;
   options.global_scale = parse_global_scale(o.global_scale);
   const bool fp8 = options.format == CheckpointFormat::kFp8;

@@ -135,6 +135,7 @@ def test_wrong_use_leaves_nothing(quads, base, tmp_path):
     arguments = ["quantize", "--model", base, "--out", out, "--format"]
     quads(*arguments, "gguf", status=2)
     quads(*arguments, "fp8", "--weights-only", status=2)
+    assert "--exclude" in quads(*arguments, NVFP4[0], "--weights-only", "--exclude", "re:(", status=2).stderr
     error = quads(*arguments, NVFP4[0], "--weights-only", "--exclude", "*.q_prj", status=1).stderr
     assert "no such module" in error
     assert not list(tmp_path.iterdir())
