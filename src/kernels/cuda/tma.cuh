@@ -60,6 +60,19 @@ __device__ __forceinline__ void store_cluster_8(uint32_t address, float x, float
   asm volatile("st.shared::cluster.v2.f32 [%0], {%1, %2};" ::"r"(address), "f"(x), "f"(y)
                : "memory");
 }
+/// From this block's shared memory (async_fence) to another's; completes on a barrier there.
+__device__ __forceinline__ void copy_to_block(uint32_t to, uint32_t from, int bytes,
+                                              uint32_t barrier, uint32_t rank) {
+  asm volatile(
+      "cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes [%0], [%1], %2, "
+      "[%3];" ::"r"(address_in_block(to, rank)),
+      "r"(from), "r"(bytes), "r"(address_in_block(barrier, rank))
+      : "memory");
+}
+/// What this thread wrote to shared memory, the copy engine sees.
+__device__ __forceinline__ void async_fence() {
+  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
 /// For ring slots, which hold nothing that this thread wrote.
 __device__ __forceinline__ void barrier_arrive_in_block(uint32_t barrier, uint32_t rank) {
   asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" ::"r"(address_in_block(barrier, rank))

@@ -100,7 +100,7 @@ void bench_dense(const DenseShape& shape, double bandwidth) {
       const int64_t most = tile == DenseTile::kCluster16    ? 32
                            : tile == DenseTile::kCluster32  ? 64
                            : tile == DenseTile::kCluster64  ? 256
-                           : tile < DenseTile::kWgmma128x64 ? 1024
+                           : tile < DenseTile::kWgmma128x64 ? 2048
                                                             : shape.max_rows;
       if (rows > most || (tile > DenseTile::kCluster64 && rows < 16)) continue;
       const auto product = [&](const CudaContext& context, int i) {

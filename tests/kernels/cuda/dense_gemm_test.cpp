@@ -186,6 +186,47 @@ TEST(DenseGemm, BiasThenResidualThenRounding) {
   }
 }
 
+TEST(DenseGemm, AResidualGivesTheSameBitsWhereverItLiesWithSubnormalsAsZeros) {
+  QUADS_NEEDS_DEVICE();
+  constexpr int64_t kK = 136;
+  const auto flush = [](float v) { return std::fabs(v) < 0x1p-126F ? std::copysign(0.0F, v) : v; };
+  for (const int64_t n : {33, 200}) {
+    for (const int64_t rows : {3, 140}) {
+      Weight weight(n, kK);
+      std::vector<Bf16> small = rows_of(first_tokens(rows), kK);
+      for (Bf16& x : small) x = to_bf16(std::ldexp(to_float(x), -120));
+      DeviceArray<Bf16> x(small);
+      DeviceArray<float> plain(rows * n);
+      dense_gemm(make_context(nullptr), weight.gemm(x, rows, plain.data()), DenseTile::kCluster16);
+      finish("sums");
+      const std::vector<float> sums = plain.download();
+      std::vector<float> residual(rows * n), expected(rows * n);
+      int64_t flushed = 0;
+      for (int64_t i = 0; i < rows * n; ++i) {
+        residual[i] = i % 3 == 0   ? std::nextafter(-sums[i], 1.0F)  // the result is subnormal
+                      : i % 3 == 1 ? 0x1.8p-130F
+                                   : 0x1p-119F * static_cast<float>(i % 7);
+        const float sum = flush(residual[i]) + flush(sums[i]);
+        expected[i] = flush(sum);
+        flushed += sum != expected[i] ? 1 : 0;
+      }
+      EXPECT_GT(flushed, rows * n / 4);
+      for (const DenseTile tile : fitting_tiles()) {
+        DeviceArray<float> in_place(residual), apart(residual), y(rows * n);
+        DenseGemm gemm = weight.gemm(x, rows, in_place.data());
+        gemm.residual = in_place.data();
+        dense_gemm(make_context(nullptr), gemm, tile);
+        gemm.residual = apart.data();
+        gemm.y = y.data();
+        dense_gemm(make_context(nullptr), gemm, tile);
+        finish(tile_name(tile));
+        EXPECT_EQ(differing_bytes(in_place.download(), expected), 0) << tile_name(tile);
+        EXPECT_EQ(differing_bytes(y.download(), expected), 0) << tile_name(tile);
+      }
+    }
+  }
+}
+
 TEST(DenseGemm, TheDeviceSaysHowManyRowsThereAre) {
   QUADS_NEEDS_DEVICE();
   constexpr int64_t kRows = 300, kN = 96, kK = 264;

@@ -45,37 +45,44 @@ void check_shape(const DenseGemm& gemm) {
 struct TileShape {
   DenseTile tile;
   int rows, columns;
-  int pair;   // blocks of 128 rows that share the weight's
-  int parts;  // blocks that have a part of K each
+  int pair;      // blocks of 128 rows that share the weight's
+  int parts;     // blocks that have a part of K each
+  int resident;  // blocks that a multiprocessor can hold
 };
 constexpr TileShape kManyRows[] = {
-    {DenseTile::kSplit64x64, 64, 64, 1, 4},     {DenseTile::kSplit128x64, 128, 64, 1, 4},
-    {DenseTile::kWgmma128x64, 128, 64, 1, 1},   {DenseTile::kWgmma128x96, 128, 96, 1, 1},
-    {DenseTile::kWgmma128x128, 128, 128, 1, 1}, {DenseTile::kWgmma128x160, 128, 160, 1, 1},
-    {DenseTile::kWgmma128x192, 128, 192, 1, 1}, {DenseTile::kWgmma256x128, 256, 128, 2, 1},
-    {DenseTile::kWgmma256x192, 256, 192, 2, 1}};
+    {DenseTile::kSplit64x64, 64, 64, 1, 4, 2},     {DenseTile::kSplit128x64, 128, 64, 1, 4, 2},
+    {DenseTile::kSplit128x96, 128, 96, 1, 4, 1},   {DenseTile::kWgmma128x64, 128, 64, 1, 1, 1},
+    {DenseTile::kWgmma128x96, 128, 96, 1, 1, 1},   {DenseTile::kWgmma128x128, 128, 128, 1, 1, 1},
+    {DenseTile::kWgmma128x160, 128, 160, 1, 1, 1}, {DenseTile::kWgmma128x192, 128, 192, 1, 1, 1},
+    {DenseTile::kWgmma256x128, 256, 128, 2, 1, 1}, {DenseTile::kWgmma256x192, 256, 192, 2, 1, 1}};
 
 // Nanoseconds, fitted to the measured cells of docs/results/cuda_dense_h200.json, of which it finds
-// the best tile or one within 6 %. A stage of 64 k takes the time of its products, or what the L2
-// cache needs to feed all blocks; both are longer where the chip is full.
+// the best tile of qkv and o or one within 5 %, of others within 15 %. A stage of 64 k takes the
+// time of its products, or what the L2 cache needs to feed all blocks.
 int64_t tile_time(const TileShape& shape, const DenseGemm& gemm, int64_t multiprocessors) {
   const int64_t stages = divide_up(gemm.k, kBoxColumns);
   const int64_t row_tiles = divide_up(gemm.rows, shape.rows);
   const int64_t tiles = row_tiles * divide_up(gemm.n, shape.columns);
-  constexpr int64_t kKernel = 5500;
   if (shape.parts > 1) {
-    if (tiles * shape.parts > multiprocessors) return INT64_MAX;  // never measured best
-    return kKernel + divide_up(stages, shape.parts) * shape.rows * shape.columns / 17;
+    // Clusters with multiprocessors of their own do not fill the chip; never measured best beyond.
+    const int64_t room = shape.resident == 1 ? multiprocessors * 9 / 10 : multiprocessors;
+    const int64_t blocks = tiles * shape.parts;
+    if (blocks > room) return INT64_MAX;
+    // Those that can share multiprocessors do, though others may be free.
+    const int64_t sharing = std::min<int64_t>(shape.resident, divide_up(blocks * 2, room));
+    return 4200 + divide_up(stages, shape.parts) * shape.rows * shape.columns * sharing / 31;
   }
   const int64_t blocks = tiles * shape.pair;
   const int64_t height = divide_up(gemm.rows, row_tiles * shape.pair);
   const int64_t shared = shape.pair == 1 ? shape.columns : shape.columns * 4 / 5;
   const int64_t bytes = (height + shared) * kBoxColumns * 2;
-  const int64_t multiply = shape.columns * 264 / 100;
-  const int64_t full = std::max(multiply * 115 / 100, multiprocessors * bytes / 9200);
+  // One warpgroup has half of the products, and nobody to fill its pauses.
+  const int64_t multiply = height > 64 ? shape.columns * 275 / 100 : 67 + shape.columns * 109 / 100;
+  const int64_t full = std::max(multiply * 83 / 100, multiprocessors * bytes / 11050);
   const int64_t rest = blocks % multiprocessors;
-  const int64_t last = rest == 0 ? 0 : std::max(multiply, rest * bytes / 11000);
-  return kKernel + stages * (blocks / multiprocessors * full + last);
+  const int64_t last = rest == 0 ? 0 : std::max(multiply, rest * bytes / 16470);
+  return 3260 + stages * (blocks / multiprocessors * full + last) +
+         divide_up(blocks, multiprocessors) * shape.columns * 9;
 }
 
 }  // namespace
@@ -92,6 +99,8 @@ const char* tile_name(DenseTile tile) {
       return "split 64x64";
     case DenseTile::kSplit128x64:
       return "split 128x64";
+    case DenseTile::kSplit128x96:
+      return "split 128x96";
     case DenseTile::kWgmma128x64:
       return "wgmma 128x64";
     case DenseTile::kWgmma128x96:
@@ -116,8 +125,11 @@ bool tile_fits(const CudaContext& context, DenseTile tile) {
 
 DenseTile choose_tile(const CudaContext& context, const DenseGemm& gemm) {
   if (gemm.rows <= 16) return DenseTile::kCluster16;
-  if (gemm.rows <= 32) return DenseTile::kCluster32;
-  if (context.capability != kHopper) return DenseTile::kCluster64;
+  const bool hopper = context.capability == kHopper;
+  // Tiles by wgmma, where even narrow ones take half of the chip.
+  const bool wide = divide_up(gemm.n, 64) * 2 > context.multiprocessors;
+  if (gemm.rows <= 32 && !(hopper && wide)) return DenseTile::kCluster32;
+  if (!hopper) return DenseTile::kCluster64;
   DenseTile best = DenseTile::kWgmma128x192;
   int64_t least = INT64_MAX;
   for (const TileShape& shape : kManyRows) {
@@ -144,13 +156,15 @@ void dense_gemm(const CudaContext& context, const DenseGemm& gemm, DenseTile til
     case DenseTile::kCluster64:
       return launch_dense_cluster(context, gemm, args, 64);
     case DenseTile::kSplit64x64:
-      return launch_dense_wgmma_split(context, gemm, args, 64);
+      return launch_dense_wgmma_split(context, gemm, args, 64, 64);
     case DenseTile::kSplit128x64:
-      return launch_dense_wgmma_split(context, gemm, args, 128);
-    case DenseTile::kWgmma128x96:
-      return launch_dense_wgmma(context, gemm, args, 128, 96);
+      return launch_dense_wgmma_split(context, gemm, args, 128, 64);
+    case DenseTile::kSplit128x96:
+      return launch_dense_wgmma_split(context, gemm, args, 128, 96);
     case DenseTile::kWgmma128x64:
       return launch_dense_wgmma(context, gemm, args, 128, 64);
+    case DenseTile::kWgmma128x96:
+      return launch_dense_wgmma(context, gemm, args, 128, 96);
     case DenseTile::kWgmma128x128:
       return launch_dense_wgmma(context, gemm, args, 128, 128);
     case DenseTile::kWgmma128x160:

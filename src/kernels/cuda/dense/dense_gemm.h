@@ -16,7 +16,7 @@
 namespace quads::kernels::cuda {
 
 /// Device pointers, 16-byte aligned. y = residual + (sum + bias), each addition rounded to FP32,
-/// then rounded to BF16 if y is.
+/// that of the residual with subnormals as zeros, then rounded to BF16 if y is.
 struct DenseGemm {
   const Bf16* x = nullptr;             // [rows, k]
   const Bf16* weight = nullptr;        // [n, k]
@@ -40,6 +40,7 @@ enum class DenseTile : uint8_t {
   kCluster64,   // any number of rows, as the fallback of chips without wgmma
   kSplit64x64,  // Hopper: the same by wgmma, for more rows
   kSplit128x64,
+  kSplit128x96,
   kWgmma128x64,  // Hopper, many rows
   kWgmma128x96,
   kWgmma128x128,
@@ -50,9 +51,10 @@ enum class DenseTile : uint8_t {
 };
 inline constexpr DenseTile kDenseTiles[] = {
     DenseTile::kCluster16,    DenseTile::kCluster32,    DenseTile::kCluster64,
-    DenseTile::kSplit64x64,   DenseTile::kSplit128x64,  DenseTile::kWgmma128x64,
-    DenseTile::kWgmma128x96,  DenseTile::kWgmma128x128, DenseTile::kWgmma128x160,
-    DenseTile::kWgmma128x192, DenseTile::kWgmma256x128, DenseTile::kWgmma256x192};
+    DenseTile::kSplit64x64,   DenseTile::kSplit128x64,  DenseTile::kSplit128x96,
+    DenseTile::kWgmma128x64,  DenseTile::kWgmma128x96,  DenseTile::kWgmma128x128,
+    DenseTile::kWgmma128x160, DenseTile::kWgmma128x192, DenseTile::kWgmma256x128,
+    DenseTile::kWgmma256x192};
 const char* tile_name(DenseTile tile);
 
 /// Whether the tile is for the device.

@@ -33,6 +33,6 @@ void launch_dense_cluster(const CudaContext& context, const DenseGemm& gemm, con
 void launch_dense_wgmma(const CudaContext& context, const DenseGemm& gemm, const DenseArgs& args,
                         int tile_rows, int tile_n);
 void launch_dense_wgmma_split(const CudaContext& context, const DenseGemm& gemm,
-                              const DenseArgs& args, int tile_rows);
+                              const DenseArgs& args, int tile_rows, int tile_n);
 
 }  // namespace quads::kernels::cuda

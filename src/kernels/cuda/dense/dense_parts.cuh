@@ -14,7 +14,8 @@ inline constexpr int kParts = 4;
 template <int rows, int columns, int threads>
 struct PartSums {
   static constexpr int kColumns = columns / kParts;  // of a block
-  static constexpr int kStride = kColumns + 8;       // spreads rows over the banks
+  static constexpr int kStride =
+      kColumns / 16 * 16 + 8;  // odd in eights: spreads rows over the banks
   static constexpr int kBytes = kParts * rows * kStride * 4;
   static constexpr int kQuads = kColumns / 4;                             // of a row
   static constexpr int kItems = (rows * kQuads + threads - 1) / threads;  // quads of a thread
@@ -25,6 +26,28 @@ struct PartSums {
   __device__ __forceinline__ void send(int part, int row, int column, float x, float y) const {
     const int at = (part * rows + row) * kStride + column % kColumns;
     store_cluster_8(address_in_block(address + at * 4, column / kColumns), x, y);
+  }
+
+  /// The same in two steps, for many sums: they are laid out in this block's shared memory at
+  /// `staging`, kBytes, where the copy engine fetches them. By all threads, then, after a barrier
+  /// of theirs, by one. `arrived`: a barrier of one arrival, which it makes.
+  __device__ __forceinline__ void stage(uint32_t staging, int part, int row, int column, float x,
+                                        float y) const {
+    const int owner = column / kColumns;
+    const uint32_t to = (owner == part ? address : staging) +
+                        ((owner * rows + row) * kStride + column % kColumns) * 4;
+    asm volatile("st.shared.v2.f32 [%0], {%1, %2};" ::"r"(to), "f"(x), "f"(y) : "memory");
+  }
+  __device__ __forceinline__ void send_staged(uint32_t staging, int part, int tile_rows,
+                                              uint32_t arrived) const {
+    const int bytes = tile_rows * kStride * 4;
+    barrier_expect(arrived, (kParts - 1) * bytes);
+#pragma unroll
+    for (int i = 1; i < kParts; ++i) {
+      const int owner = (part + i) % kParts;
+      copy_to_block(address + part * rows * kStride * 4, staging + owner * rows * kStride * 4,
+                    bytes, arrived, owner);
+    }
   }
 
   /// What add will need besides sums; before the wait for them. `first_row` and `first_column`: of

@@ -22,8 +22,8 @@ constexpr int kStoreColumns = 32;
 constexpr int kStoreStride = 40;
 constexpr int kStoreBytes = kWarpgroups * 4 * 16 * kStoreStride * 4;
 
-/// `columns`: rows of the weight; `blocks`: of a cluster, 1 or 2.
-template <int columns, int blocks>
+/// `columns`: rows of the weight.
+template <int columns>
 struct WgmmaConfig {
   static constexpr int kStageBytes = kXBytes + columns * 128;
   static constexpr int kStages = std::min(8, 204 * 1024 / kStageBytes);
@@ -59,8 +59,17 @@ __device__ __forceinline__ void prefetch_residual(const DenseArgs& args, int end
   }
 }
 
+/// Of a product without bias in FP32 of which four neighbours are always there, and aligned, and
+/// to whose y nothing is added but what it holds: the code of all other stores is long, and stands
+/// in kernels of its own.
+bool stores_simply(const DenseArgs& args) {
+  return args.n % 4 == 0 && args.bias == nullptr && !args.y_is_bf16 &&
+         (args.residual == nullptr || args.residual == args.y);
+}
+
 /// By a warp: 16 rows from `row` on, those before `end`, of 32 columns from `column` on; sums: of
 /// four steps of 8 columns.
+template <bool simple>
 __device__ __forceinline__ void store_block(const DenseArgs& args, int end, int row, int column,
                                             const float* sums, float* buffer) {
   const int lane = threadIdx.x & 31;
@@ -73,29 +82,39 @@ __device__ __forceinline__ void store_block(const DenseArgs& args, int end, int 
         make_float2(sums[j * 4 + 2], sums[j * 4 + 3]);
   }
   __syncwarp();
+  column += (lane & 7) * 4;
+  row += lane >> 3;
+  const float* from = buffer + (lane >> 3) * kStoreStride + (lane & 7) * 4;
+  if constexpr (simple) {
+    if (column >= args.n) return;
+    float* y = static_cast<float*>(args.y) + static_cast<int64_t>(row) * args.n + column;
 #pragma unroll
-  for (int i = 0; i < 4; i += 2) {  // two rows at a time: registers are short
-    float4 residuals[2];
-#pragma unroll
-    for (int j = 0; j < 2; ++j) {
-      const int r = (i + j) * 4 + (lane >> 3);
-      if (row + r < end) residuals[j] = load_residual(args, row + r, column + (lane & 7) * 4);
+    for (int i = 0; i < 4; ++i) {
+      if (row + i * 4 >= end) return;
+      const float4 four = *reinterpret_cast<const float4*>(from + i * 4 * kStoreStride);
+      float* at = y + static_cast<int64_t>(i * 4) * args.n;
+      if (args.residual != nullptr) {
+        add_in_place(at, four);
+      } else {
+        *reinterpret_cast<float4*>(at) = four;
+      }
     }
-#pragma unroll
-    for (int j = 0; j < 2; ++j) {
-      const int r = (i + j) * 4 + (lane >> 3);
-      if (row + r >= end) return;
-      const float4 y = *reinterpret_cast<float4*>(buffer + r * kStoreStride + (lane & 7) * 4);
-      store_dense(args, row + r, column + (lane & 7) * 4, y, residuals[j]);
+  } else {
+#pragma unroll 1
+    for (int i = 0; i < 4; ++i) {
+      if (row + i * 4 >= end) return;
+      store_dense(args, row + i * 4, column,
+                  *reinterpret_cast<const float4*>(from + i * 4 * kStoreStride),
+                  load_residual(args, row + i * 4, column));
     }
   }
 }
 
-template <int columns, int blocks>
+template <int columns, int blocks, bool simple>
 __global__ void __cluster_dims__(blocks, 1, 1) __launch_bounds__(kThreads, 1)
     dense_wgmma(const __grid_constant__ CUtensorMap weight, const __grid_constant__ CUtensorMap x,
                 const __grid_constant__ DenseArgs args) {
-  using C = WgmmaConfig<columns, blocks>;
+  using C = WgmmaConfig<columns>;
   extern __shared__ uint8_t shared[];
   const uint32_t barriers = shared_address(shared);
   const uint32_t ring = (barriers + 1024 + 1023) & ~1023U;
@@ -106,10 +125,11 @@ __global__ void __cluster_dims__(blocks, 1, 1) __launch_bounds__(kThreads, 1)
     prefetch_map(&weight);
     prefetch_map(&x);
   }
+  const int warpgroups = (args.tile_rows + 63) / 64;  // that have rows
   if (threadIdx.x == 0) {
     for (int i = 0; i < C::kStages; ++i) {
       barrier_init(barriers + 8 * i, 1);
-      barrier_init(empty + 8 * i, blocks * kWarpgroups * 4);
+      barrier_init(empty + 8 * i, blocks * warpgroups * 4);
     }
     barrier_init_fence();
   }
@@ -166,7 +186,7 @@ __global__ void __cluster_dims__(blocks, 1, 1) __launch_bounds__(kThreads, 1)
         }
       }
     }
-  } else {
+  } else if (warp < warpgroups * 4) {
     asm volatile("setmaxnreg.inc.sync.aligned.u32 240;");
     auto* buffer =
         reinterpret_cast<float*>(shared + (ring - barriers) + C::kStages * C::kStageBytes) +
@@ -194,7 +214,8 @@ __global__ void __cluster_dims__(blocks, 1, 1) __launch_bounds__(kThreads, 1)
               multiplier.start(sums, stage == first);
               ++stage;
             }
-            store_block(args, end_row, row, column + c * kStoreColumns, total + c * 16, buffer);
+            store_block<simple>(args, end_row, row, column + c * kStoreColumns, total + c * 16,
+                                buffer);
           }
         }
         if (end == args.stages) {
@@ -211,7 +232,7 @@ __global__ void __cluster_dims__(blocks, 1, 1) __launch_bounds__(kThreads, 1)
     }
 #pragma unroll
     for (int c = 0; c < columns / kStoreColumns; ++c) {
-      store_block(args, end_row, row, column + c * kStoreColumns, total + c * 16, buffer);
+      store_block<simple>(args, end_row, row, column + c * kStoreColumns, total + c * 16, buffer);
     }
   }
   if constexpr (blocks > 1) {
@@ -223,14 +244,15 @@ __global__ void __cluster_dims__(blocks, 1, 1) __launch_bounds__(kThreads, 1)
 
 template <int columns, int blocks>
 void run(const CudaContext& context, const DenseGemm& gemm, DenseArgs args) {
-  using C = WgmmaConfig<columns, blocks>;
   const CUtensorMap weight = tensor_map(gemm.weight, gemm.n, gemm.k, columns / blocks);
   cut_rows(args, kRows, blocks);
   const CUtensorMap x = tensor_map(gemm.x, gemm.rows, gemm.k, args.tile_rows);
   const int64_t tiles = int64_t{args.row_tiles} * ((args.n + columns - 1) / columns);
   const int64_t grid = std::min<int64_t>(tiles, context.multiprocessors / blocks * int64_t{blocks});
-  launch(context, "dense product", dense_wgmma<columns, blocks>, static_cast<int>(grid), kThreads,
-         C::kSharedBytes, weight, x, args);
+  launch(context, "dense product",
+         stores_simply(args) ? dense_wgmma<columns, blocks, true>
+                             : dense_wgmma<columns, blocks, false>,
+         static_cast<int>(grid), kThreads, WgmmaConfig<columns>::kSharedBytes, weight, x, args);
 }
 
 }  // namespace

@@ -52,7 +52,7 @@ struct Multiplier {
     for (int at = valid * 128 + (threadIdx.x & 127) * 16; at < kPanelBytes; at += 128 * 16) {
       asm volatile("st.shared.v4.u32 [%0], {%1, %1, %1, %1};" ::"r"(panel + at), "r"(0) : "memory");
     }
-    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+    async_fence();
     asm volatile("bar.sync %0, 128;" ::"r"(1 + warpgroup) : "memory");
   }
   /// Starts a stage's products and waits for those of the stage before; `first` of a part of K.
