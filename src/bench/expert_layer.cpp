@@ -98,8 +98,9 @@ ExpertLayer::Weights ExpertLayer::make_weights(Projection projection,
   w.copies = weight_copies(w.bytes);
   w.fragments = DeviceArray<uint8_t>(w.copies * w.bytes);
   w.global_scales = DeviceArray<float>(shape_.experts);
+  w.global_scales.clear(context.stream);
   const DeviceArray<Bf16> values = random_experts(shape_, projection);
-  const DeviceArray<uint32_t> amax(shape_.experts), progress(2 * shape_.experts + 1);
+  const DeviceArray<uint32_t> amax(shape_.experts), scratch(shape_.experts);
   k::quantize_weights(context, {.format = format_,
                                 .matrices = shape_.experts,
                                 .w = values.data(),
@@ -111,7 +112,7 @@ ExpertLayer::Weights ExpertLayer::make_weights(Projection projection,
                                 .fragments = w.fragments.data(),
                                 .global_scales = w.global_scales.data(),
                                 .amax_bits = amax.data(),
-                                .progress = progress.data()});
+                                .scratch = scratch.data()});
   for (int i = 1; i < w.copies; ++i) {
     check_cuda(cudaMemcpyAsync(w.fragments.data() + i * w.bytes, w.fragments.data(),
                                static_cast<size_t>(w.bytes), cudaMemcpyDeviceToDevice, nullptr),

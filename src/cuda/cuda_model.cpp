@@ -131,7 +131,7 @@ CudaModel::CudaModel(cudaStream_t stream, const ParameterSource& source, const P
   staging_ = DeviceArray<Bf16>(resident ? 0 : staged);
   amax_bits_ = DeviceArray<uint32_t>(std::ssize(plain_parameters_) + matrices);
   amax_bits_.clear(stream);  // stays 0 for stored matrices
-  progress_ = DeviceArray<uint32_t>(2 * kernels::cuda::kMaxExperts + 1);
+  scratch_ = DeviceArray<uint32_t>(kernels::cuda::kMaxExperts);
   check_cuda(cudaStreamSynchronize(stream), "making a model");
 }
 
@@ -214,6 +214,7 @@ void CudaModel::add_packing(int64_t l, WeightFormat format, std::vector<int64_t>
   to.k = first.cols;
   to.fragments = DeviceArray<uint8_t>(matrices * kernels::cuda::fragment_bytes(to.n, to.k, format));
   to.global_scales = DeviceArray<float>(matrices);
+  to.global_scales.clear(context_.stream);  // none is known yet
   if (format != WeightFormat::kBf16) {
     quantised_bytes_ += to.fragments.size();
     quantised_bytes_as_bf16_ += matrices * to.n * to.k * static_cast<int64_t>(sizeof(Bf16));
@@ -301,7 +302,7 @@ void CudaModel::quantise(const Packing& packing, const Bf16* range, uint32_t* am
                  .fragments = to.fragments.data(),
                  .global_scales = to.global_scales.data(),
                  .amax_bits = amax_bits,
-                 .progress = progress_.data()});
+                 .scratch = scratch_.data()});
 }
 
 void CudaModel::check_stored() const {

@@ -170,7 +170,7 @@ class CudaModel {
   DeviceArray<int64_t> residual_sums_;
   std::vector<int64_t> residual_offset_;  // [layers * kSites]; -1: none
   DeviceArray<uint32_t> amax_bits_;       // of plain parameters, then of every packed one
-  DeviceArray<uint32_t> progress_;        // quantize_weights' scratch
+  DeviceArray<uint32_t> scratch_;         // quantize_weights' scratch
   int64_t quantised_bytes_ = 0;
   int64_t quantised_bytes_as_bf16_ = 0;
 };

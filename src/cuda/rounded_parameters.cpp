@@ -88,7 +88,7 @@ RoundedParameters::RoundedParameters(cudaStream_t stream, const DeviceParameters
   fragments_ = DeviceArray<uint8_t>(fragments);
   global_scales_ = DeviceArray<float>(most);
   amax_bits_ = DeviceArray<uint32_t>(matrices);
-  progress_ = DeviceArray<uint32_t>(2 * most + 1);
+  scratch_ = DeviceArray<uint32_t>(most);
   if (precision.activations == Format::kBf16) return;
   image_ = DeviceArray<Bf16>(image_elements(sites_));
   std::vector<k::ImageRow> rows(kImageRows);
@@ -116,7 +116,7 @@ void RoundedParameters::refresh() {
                    .fragments = fragments_.data(),
                    .global_scales = global_scales_.data(),
                    .amax_bits = amax,
-                   .progress = progress_.data()});
+                   .scratch = scratch_.data()});
     k::dequantize_weights(context_, {.format = group.format,
                                      .matrices = matrices,
                                      .n = group.n,

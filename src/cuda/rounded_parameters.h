@@ -57,7 +57,7 @@ class RoundedParameters : public DeviceOperands {
   DeviceArray<uint8_t> fragments_;  // of one group
   DeviceArray<float> global_scales_;
   DeviceArray<uint32_t> amax_bits_;  // of every matrix
-  DeviceArray<uint32_t> progress_;   // quantize_weights' scratch
+  DeviceArray<uint32_t> scratch_;    // quantize_weights' scratch
   DeviceArray<Bf16> image_;          // of quantised activations
   DeviceArray<kernels::cuda::ImageRow> image_rows_;
   DeviceArray<int32_t> first_bad_row_;

@@ -34,13 +34,6 @@ __device__ __forceinline__ void barrier_wait(uint32_t barrier, uint32_t parity) 
       : "memory");
 }
 
-/// Of global memory. What was fenced off before the value was stored is there afterwards.
-__device__ __forceinline__ uint32_t load_acquire(const uint32_t* p) {
-  uint32_t value;
-  asm volatile("ld.acquire.gpu.global.b32 %0, [%1];" : "=r"(value) : "l"(p) : "memory");
-  return value;
-}
-
 /// Asks the L2 cache for `bytes` from `from` on; by all threads of a block, a line each.
 __device__ __forceinline__ void prefetch_l2(const void* from, int bytes) {
   constexpr int kLine = 128;
@@ -72,6 +65,22 @@ __device__ __forceinline__ void bulk_copy(uint32_t to, const void* from, int byt
       "[%0], [%1], %2, [%3], %4;" ::"r"(to),
       "l"(from), "r"(bytes), "r"(barrier), "l"(policy)
       : "memory");
+}
+
+/// Copies 16 bytes to shared memory, past the registers; 0 there if not `valid`. Then
+/// commit_copies, and wait_for_copies before this thread, and a barrier before others, read them.
+__device__ __forceinline__ void copy_16(uint32_t to, const void* from, bool valid = true) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from),
+               "r"(valid ? 16 : 0)
+               : "memory");
+}
+__device__ __forceinline__ void commit_copies() {
+  asm volatile("cp.async.commit_group;" ::: "memory");
+}
+/// But for those of the last `pending` commits.
+template <int pending>
+__device__ __forceinline__ void wait_for_copies() {
+  asm volatile("cp.async.wait_group %0;" ::"n"(pending) : "memory");
 }
 
 __device__ __forceinline__ uint4 load_shared_16(uint32_t address) {

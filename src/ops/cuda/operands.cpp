@@ -102,9 +102,9 @@ DeviceWeights pack_weights(const DeviceCall& call, const at::Tensor& w, WeightFo
   if (out.padded_n != out.n) padded = at::constant_pad_nd(w, {0, 0, 0, out.padded_n - out.n});
   out.fragments =
       call.empty({out.matrices, cuda::fragment_bytes(out.padded_n, out.k, format)}, at::kByte);
-  out.global_scales = call.empty({out.matrices}, at::kFloat);
+  out.global_scales = call.zeros({out.matrices}, at::kFloat);  // none is known yet
   const at::Tensor amax = call.empty({out.matrices}, at::kInt);
-  const at::Tensor progress = call.empty({2 * out.matrices + 1}, at::kInt);
+  const at::Tensor scratch = call.empty({out.matrices}, at::kInt);
   cuda::quantize_weights(call.context(),
                          {.format = format,
                           .matrices = static_cast<int>(out.matrices),
@@ -117,7 +117,7 @@ DeviceWeights pack_weights(const DeviceCall& call, const at::Tensor& w, WeightFo
                           .fragments = mutable_device_data<uint8_t>(out.fragments),
                           .global_scales = mutable_device_data<float>(out.global_scales),
                           .amax_bits = mutable_device_data<uint32_t>(amax),
-                          .progress = mutable_device_data<uint32_t>(progress)});
+                          .scratch = mutable_device_data<uint32_t>(scratch)});
   const at::Tensor host = amax.cpu();
   for (int64_t matrix = 0; matrix < out.matrices; ++matrix) {
     const auto bits = static_cast<uint32_t>(host.const_data_ptr<int32_t>()[matrix]);

@@ -73,7 +73,7 @@ TEST_P(DequantizeWeightsTest, ValuesAreNumericsInTheNaturalOrder) {
       DeviceArray<int32_t> device_positions(positions);
       DeviceArray<uint8_t> fragments(static_cast<size_t>(kMatrices * fragment_bytes(n, k, format)));
       DeviceArray<float> scales(kMatrices);
-      DeviceArray<uint32_t> amax(kMatrices), progress(2 * kMatrices + 1);
+      DeviceArray<uint32_t> amax(kMatrices), scratch(kMatrices);
       values.fill_bytes(0xFF);
       const int32_t* order = permuted ? device_positions.data() : nullptr;
       quantize_weights(context, {.format = format,
@@ -87,7 +87,7 @@ TEST_P(DequantizeWeightsTest, ValuesAreNumericsInTheNaturalOrder) {
                                  .fragments = fragments.data(),
                                  .global_scales = scales.data(),
                                  .amax_bits = amax.data(),
-                                 .progress = progress.data()});
+                                 .scratch = scratch.data()});
       dequantize_weights(context, {.format = format,
                                    .matrices = kMatrices,
                                    .n = n,

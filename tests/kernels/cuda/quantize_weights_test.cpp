@@ -54,7 +54,7 @@ std::vector<float> to_floats(const std::vector<Bf16>& w) {
 
 Result quantise(const std::vector<std::vector<Bf16>>& all, int64_t n, int64_t k,
                 WeightFormat format, const std::vector<int32_t>& block_position,
-                bool paired = false, int multiprocessors = 0) {
+                bool paired = false, std::vector<float> scales_before = {}) {
   // Another matrix lies between them, as an expert's down follows its gate_up.
   const int64_t stride = n * k + 64;
   std::vector<Bf16> flat(all.size() * static_cast<size_t>(stride), Bf16{0x7FC0});
@@ -64,25 +64,25 @@ Result quantise(const std::vector<std::vector<Bf16>>& all, int64_t n, int64_t k,
   DeviceArray<Bf16> w(flat);
   DeviceArray<int32_t> positions(block_position);
   DeviceArray<uint8_t> fragments(all.size() * static_cast<size_t>(fragment_bytes(n, k, format)));
-  DeviceArray<float> scales(all.size());
-  DeviceArray<uint32_t> amax(all.size()), progress(2 * all.size() + 1);
+  scales_before.resize(all.size(), std::numeric_limits<float>::quiet_NaN());
+  DeviceArray<float> scales(scales_before);
+  DeviceArray<uint32_t> amax(all.size()), scratch(all.size());
   fragments.fill_bytes(0xEE);
   amax.fill_bytes(0xEE);
-  progress.fill_bytes(0xEE);
-  CudaContext context = make_context(nullptr);
-  if (multiprocessors > 0) context.multiprocessors = multiprocessors;
-  quantize_weights(context, {.format = format,
-                             .matrices = static_cast<int>(all.size()),
-                             .w = w.data(),
-                             .stride = stride,
-                             .n = n,
-                             .k = k,
-                             .block_position = block_position.empty() ? nullptr : positions.data(),
-                             .paired = paired,
-                             .fragments = fragments.data(),
-                             .global_scales = scales.data(),
-                             .amax_bits = amax.data(),
-                             .progress = progress.data()});
+  scratch.fill_bytes(0xEE);
+  quantize_weights(make_context(nullptr),
+                   {.format = format,
+                    .matrices = static_cast<int>(all.size()),
+                    .w = w.data(),
+                    .stride = stride,
+                    .n = n,
+                    .k = k,
+                    .block_position = block_position.empty() ? nullptr : positions.data(),
+                    .paired = paired,
+                    .fragments = fragments.data(),
+                    .global_scales = scales.data(),
+                    .amax_bits = amax.data(),
+                    .scratch = scratch.data()});
   finish("quantize_weights");
   return {fragments.download(), scales.download(), amax.download()};
 }
@@ -142,21 +142,27 @@ TEST_P(QuantizeWeightsTest, BytesAreTheCpus) {
   }
 }
 
-TEST_P(QuantizeWeightsTest, BytesAreTheSameHoweverFarSearchingIsAhead) {
+TEST_P(QuantizeWeightsTest, BytesAreTheSameWhateverScalesWereThere) {
   QUADS_NEEDS_DEVICE();
   constexpr int64_t kN = 192, kK = 528;
   std::vector<std::vector<Bf16>> all;
-  for (int i = 0; i < 24; ++i) all.push_back(weights(i, kN, kK));
-  const Result whole = quantise(all, kN, kK, GetParam(), {});
-  for (const int multiprocessors : {1, 8}) {  // a matrix ahead, and a few
-    const Result result = quantise(all, kN, kK, GetParam(), {}, false, multiprocessors);
-    EXPECT_EQ(result.fragments, whole.fragments);
-    EXPECT_EQ(result.global_scales, whole.global_scales);
-    EXPECT_EQ(result.amax_bits, whole.amax_bits);
+  for (int i = 0; i < 300; ++i) all.push_back(weights(i % 12, kN, kK, i % 5));
+  const Result first = quantise(all, kN, kK, GetParam(), {});
+  std::vector<float> scales = first.global_scales;  // a sync without news
+  EXPECT_EQ(quantise(all, kN, kK, GetParam(), {}, false, scales).fragments, first.fragments);
+  for (size_t i = 0; i < scales.size(); ++i) {
+    constexpr float kInfinity = std::numeric_limits<float>::infinity();
+    const float wrong[] = {scales[i], scales[i] * 2.0F, scales[i] * 0.5F, 0.0F, scales[i] * 1.5F,
+                           -1.0F,     kInfinity,        0x1p127F};
+    scales[i] = wrong[i % 8];
   }
+  const Result result = quantise(all, kN, kK, GetParam(), {}, false, scales);
+  EXPECT_EQ(result.fragments, first.fragments);
+  EXPECT_EQ(result.global_scales, first.global_scales);
+  EXPECT_EQ(result.amax_bits, first.amax_bits);
   float g = 0.0F;
   const auto bytes = fragment_bytes(kN, kK, GetParam());
-  const std::vector<uint8_t> last(whole.fragments.end() - bytes, whole.fragments.end());
+  const std::vector<uint8_t> last(result.fragments.end() - bytes, result.fragments.end());
   EXPECT_EQ(last, packed_on_cpu(all.back(), kN, kK, GetParam(), {}, false, &g));
 }
 

@@ -32,13 +32,6 @@ struct GradientConfig {
   static constexpr int kSharedBytes = kStages * kStageElements * 2;
 };
 
-/// 16 bytes, or zeros.
-__device__ __forceinline__ void copy_or_clear(uint32_t to, const uint16_t* from, bool there) {
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from),
-               "r"(there ? 16 : 0)
-               : "memory");
-}
-
 /// What a block computes.
 struct GradientTile {
   int expert;
@@ -88,7 +81,7 @@ __device__ __forceinline__ void copy_stage(const GradientArgs& args, const Gradi
     const bool there =
         row < (weight ? tile.end_k : tile.row_end) && at < (weight ? tile.row_end : tile.end_k);
     const uint16_t* from = args.a + (there ? row * args.lda + at : 0);
-    copy_or_clear(stage + (r * ATile<weight, C::kM>::kStride + c) * 2, from, there);
+    copy_16(stage + (r * ATile<weight, C::kM>::kStride + c) * 2, from, there);
   }
   constexpr int kBChunks = C::kN / 8;
   for (int i = threadIdx.x; i < kStep * kBChunks; i += C::kThreads) {
@@ -96,7 +89,7 @@ __device__ __forceinline__ void copy_stage(const GradientArgs& args, const Gradi
     const int c = i % kBChunks * 8;
     const bool there = k + r < tile.end_k && column + c < args.n;
     const uint16_t* from = b + (there ? static_cast<int64_t>(k + r) * args.n + column + c : 0);
-    copy_or_clear(stage + (C::kAElements + r * C::kBStride + c) * 2, from, there);
+    copy_16(stage + (C::kAElements + r * C::kBStride + c) * 2, from, there);
   }
 }
 
@@ -156,7 +149,7 @@ __global__ void __launch_bounds__(warps_m* warps_n * 32)
       copy_stage<weight, C>(args, tile, b, column, step,
                             ring + step % kStages * C::kStageElements * 2);
     }
-    asm volatile("cp.async.commit_group;" ::: "memory");
+    commit_copies();
   };
 
   float total[C::kWarpM / 16][C::kWarpN / 8][4] = {};
@@ -176,7 +169,7 @@ __global__ void __launch_bounds__(warps_m* warps_n * 32)
   };
   for (int step = 0; step < kStages - 1; ++step) copy(step);
   for (int step = 0; step < steps; ++step) {
-    asm volatile("cp.async.wait_group %0;" ::"n"(kStages - 2) : "memory");
+    wait_for_copies<kStages - 2>();
     __syncthreads();
     copy(step + kStages - 1);
     multiply_stage<weight, C>(ring + step % kStages * C::kStageElements * 2, warp_row, warp_column,

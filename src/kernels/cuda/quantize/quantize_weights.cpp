@@ -35,17 +35,15 @@ void quantize_weights(const CudaContext& context, const QuantizeWeights& args) {
   require(args.n >= kTileRows && args.n % kTileRows == 0 && args.k >= 16 && args.k % 16 == 0,
           "quantising weights [{}, {}]: rows must be a multiple of {}, k of 16", args.n, args.k,
           kTileRows);
-  require(args.amax_bits != nullptr && args.progress != nullptr,
-          "quantising weights: no memory for amax_bits and progress");
+  require(args.amax_bits != nullptr && (args.scratch != nullptr || !is_nvfp4(args.format)),
+          "quantising weights: no memory for amax_bits and scratch");
   require(args.stride % 8 == 0, "quantising weights: {} elements from one to the next",
           args.stride);
   require(args.block_position == nullptr || is_nvfp4(args.format),
           "quantising weights: only NVFP4 weights have blocks in another order");
-  // Those who quantise count parts, too; twice as many matrices as there are may pass by.
   const int64_t tiles = args.matrices * (args.n / kTileRows) * stages_of(args.k);
   require(tiles <= INT_MAX / 4, "quantising weights: {} tiles are too many", tiles);
   clear(context, args.amax_bits, args.matrices);
-  clear(context, args.progress, 2 * args.matrices + 1);
   if (is_nvfp4(args.format)) {
     launch_pack_nvfp4(context, args);
   } else {

@@ -22,14 +22,16 @@ struct QuantizeWeights {
   /// [k / 16] position that each block of 16 channels takes along K; null for the natural order.
   /// NVFP4 only.
   const int32_t* block_position = nullptr;
-  bool paired = false;             // rows are gates, then ups: in the order of paired_rows.h
-  uint8_t* fragments = nullptr;    // [matrices][fragment_bytes(n, k, format)]
-  float* global_scales = nullptr;  // [matrices] NVFP4's, 1 for other formats
+  bool paired = false;           // rows are gates, then ups: in the order of paired_rows.h
+  uint8_t* fragments = nullptr;  // [matrices][fragment_bytes(n, k, format)]
+  /// [matrices] NVFP4's, 1 for other formats. What they hold before changes no bit: a matrix whose
+  /// scale is there already, as after another sync, is read once, others twice. 0: none is known.
+  float* global_scales = nullptr;
   /// [matrices] the BF16 bits of each amax. 7F80 or more: a value is not finite; more than
   /// max_weight_bits(format): rounding could leave the format's range. The fragments of such a
   /// matrix are undefined.
   uint32_t* amax_bits = nullptr;
-  uint32_t* progress = nullptr;  // [2 * matrices + 1] scratch
+  uint32_t* scratch = nullptr;  // [matrices], of NVFP4; may be null for others
 };
 
 /// The BF16 bits of the largest magnitude that a matrix may hold: a value may be rounded up by
@@ -53,7 +55,7 @@ constexpr uint32_t max_weight_bits(WeightFormat format) {
 void weight_amax(const CudaContext& context, const Bf16* w, int matrices, int64_t stride,
                  int64_t size, uint32_t* amax_bits);
 
-/// Clears amax_bits and progress, and launches a kernel. Error on sizes out of range.
+/// Clears amax_bits, and launches a kernel or, of NVFP4, two. Error on sizes out of range.
 void quantize_weights(const CudaContext& context, const QuantizeWeights& args);
 
 }  // namespace quads::kernels::cuda

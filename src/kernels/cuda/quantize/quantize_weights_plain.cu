@@ -1,21 +1,48 @@
-// Weights to FP8 and BF16 fragments: a block of threads a tile of 64 rows x 128 k, from memory to
-// fragments without a detour. FP8's scales are made where its blocks are searched, and lie in their
-// slices before the tile is quantised.
+// Weights to FP8 and BF16 fragments in one pass: a block of threads 256 rows of a stage of 128 k,
+// as fragments have them: two of FP8's blocks of 128 x 128, or of a gate_up's rows, of which gates
+// and ups alternate, one of each. A block's scale needs no other value of its matrix.
 #include <cuda_fp8.h>
 
 #include "kernels/cuda/experts/fragment_plain.h"
 #include "kernels/cuda/experts/paired_rows.h"
+#include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/ptx.cuh"
 #include "kernels/cuda/quantize/quantize_block.cuh"
-#include "kernels/cuda/quantize/quantize_in_order.cuh"
 #include "kernels/cuda/quantize/quantize_weights_launch.h"
 
 namespace quads::kernels::cuda {
 namespace {
 
+constexpr int kThreads = 512;
 constexpr int kSquare = 128;  // FP8's blocks, rows and k
 static_assert(kSquare == kStageK);
+constexpr int kRows = 2 * kSquare;  // of a block of threads, one slice of 16 a warp
+static_assert(kRows / 16 == kThreads / 32);
+constexpr int kRowBytes = kStageK * 2;
+constexpr int kRowChunks = kRowBytes / 16;
+constexpr int kSharedBytes = kRows * kRowBytes;
 template <WeightFormat format>
 constexpr int kSliceBytesOf = slice_bytes(format);
+
+// Values in shared memory, their 16-byte chunks swizzled, so that neither rows nor fragments meet
+// in a bank.
+__device__ __forceinline__ uint32_t chunk_at(uint32_t values, int row, int chunk) {
+  return values + row * kRowBytes + ((chunk ^ (row & 7)) << 4);
+}
+
+// The registers of the fragment of a slice's 16 k.
+__device__ __forceinline__ void load_fragment(uint32_t values, int slice, int k16, int lane,
+                                              uint32_t words[4]) {
+  load_matrices(words, chunk_at(values, slice * 16 + (lane & 15), k16 * 2 + (lane >> 4)));
+}
+
+// The larger magnitudes of pairs of BF16.
+__device__ __forceinline__ uint32_t larger(uint32_t magnitudes, uint32_t pair) {
+  return __vmaxu2(magnitudes, pair & 0x7FFF7FFFU);
+}
+__device__ __forceinline__ uint32_t largest_of_warp(uint32_t magnitudes) {
+  return __reduce_max_sync(~0U, max(magnitudes & 0xFFFFU, magnitudes >> 16));
+}
 
 // The codes of rows g and g + 8 in one word of a fragment: of two pairs of BF16, over the scales.
 __device__ __forceinline__ uint32_t e4m3_word(uint32_t pair, uint32_t pair_8, float inverse,
@@ -28,131 +55,184 @@ __device__ __forceinline__ uint32_t e4m3_word(uint32_t pair, uint32_t pair_8, fl
   return codes(pair << 16, pair_8 << 16) | codes(pair & 0xFFFF0000U, pair_8 & 0xFFFF0000U) << 16;
 }
 
-// 16 rows of a stage; `slice` counts the rows of a matrix.
-template <WeightFormat format>
-__device__ __forceinline__ uint8_t* slice_at(const QuantizeWeights& args, int stages, int matrix,
-                                             int64_t slice, int stage) {
-  const int64_t tile = matrix * (args.n / kTileRows) + slice / kTileSlices;
-  return args.fragments +
-         ((tile * stages + stage) * kTileSlices + slice % kTileSlices) * kSliceBytesOf<format>;
-}
+/// The rows of W that a block of threads has, in two halves, each of neighbours.
+struct Halves {
+  int64_t begin[2], end[2];
+  __device__ __forceinline__ Halves(const QuantizeWeights& args, int64_t index) {
+    const int64_t half_n = args.n / 2;
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      begin[h] = args.paired ? h * half_n + index * kSquare : index * kRows + h * kSquare;
+      end[h] = min(begin[h] + kSquare, args.paired ? (h + 1) * half_n : args.n);
+    }
+  }
+  /// The half of eight rows among the 16 of a slice, and the first of them.
+  __device__ __forceinline__ int half_of(const QuantizeWeights& args, int slice, int eight) const {
+    return args.paired ? eight : slice / (kSquare / 16);
+  }
+  __device__ __forceinline__ int64_t row_of(const QuantizeWeights& args, int slice,
+                                            int eight) const {
+    return args.paired ? begin[eight] + slice * 8 : begin[0] + slice * 16 + eight * 8;
+  }
+};
 
-// Searches a block of FP8 and writes its scale to the slices that its rows go to.
-__device__ __forceinline__ uint32_t search_square(const QuantizeWeights& args, int stages,
-                                                  int matrix, int index) {
-  __shared__ uint32_t amax;
-  const int stage = index % stages;
-  const int64_t first_row = int64_t{index / stages} * kSquare;
-  const int thread = static_cast<int>(threadIdx.x);
-  if (thread == 0) amax = 0;
-  __syncthreads();
-  const auto* w = reinterpret_cast<const uint16_t*>(args.w) + matrix * args.stride;
-  uint32_t largest = 0;
-#pragma unroll
-  for (int i = thread; i < kSquare * kSquare / 8; i += kQuantizeThreads) {
-    const int64_t row = first_row + i / (kSquare / 8);
-    const int64_t channel = stage * kSquare + i % (kSquare / 8) * 8;
-    if (row >= args.n || channel >= args.k) continue;
-    largest = larger_of(largest, *reinterpret_cast<const uint4*>(w + row * args.k + channel));
+/// The magnitudes of FP8's blocks that a block of threads has rows of: two a half, as the ups of a
+/// gate_up may begin within one.
+class SquareMagnitudes {
+ public:
+  static constexpr int kCount = 4;
+  __device__ __forceinline__ SquareMagnitudes(const Halves& halves, uint32_t* shared)
+      : halves_(halves), shared_(shared) {}
+  __device__ __forceinline__ uint32_t& of(int half, int64_t row) const {
+    return shared_[half * 2 + static_cast<int>(row / kSquare - halves_.begin[half] / kSquare)];
   }
-  raise_largest(largest, &amax);
-  __syncthreads();
-  const int64_t row = first_row + thread * 8;  // and the seven behind it
-  if (thread < kSquare / 8 && row < args.n) {
-    const float scale = power_of_two_scale(min(amax, kE4m3MaxBits + (115U << 7)), kE4m3MaxBits);
-    const uint32_t half = __float_as_uint(scale * kFp8ScaleFactor) >> 16;
-    const uint32_t pair = half | half << 16;
-    const int64_t place = args.paired ? paired_place(row, args.n) : row;
-    auto* scales = reinterpret_cast<uint32_t*>(
-        slice_at<WeightFormat::kFp8>(args, stages, matrix, place / 16, stage) + 16 * kStageK);
-    scales[place / 8 % 2] = scales[2 + place / 8 % 2] = pair;
-  }
-  __syncwarp();  // lane 0 sees them
-  return largest;
-}
-
-// Tile (rows, stage) of a matrix: a warp takes 16 rows x 64 channels, a lane of each of four blocks
-// of 16 what an MMA's fragment has: two rows, the channels of two pairs.
-template <WeightFormat format>
-__device__ __forceinline__ void pack_tile(const QuantizeWeights& args, int stages, int matrix,
-                                          int index) {
-  constexpr int kBlocks = 4;
-  const int stage = index % stages;
-  const int warp = static_cast<int>(threadIdx.x) / 32;
-  const int lane = static_cast<int>(threadIdx.x) % 32;
-  const int half = warp % 2;
-  const int64_t slice = int64_t{index / stages} * kTileSlices + warp / 2;
-  const int64_t first_channel = stage * kStageK + half * 64;
-  const uint32_t* rows[2];
+  /// What other blocks of threads have of these blocks.
+  __device__ __forceinline__ void add_rows_elsewhere(const QuantizeWeights& args, int64_t matrix,
+                                                     int stage) const {
+    const int chunk = static_cast<int>(threadIdx.x) % kRowChunks;
+    const int channel = stage * kStageK + chunk * 8;
 #pragma unroll
-  for (int r = 0; r < 2; ++r) {
-    const int64_t place = slice * 16 + lane / 4 + r * 8;
-    const int64_t row = args.paired ? paired_row(place, args.n) : place;
-    rows[r] = reinterpret_cast<const uint32_t*>(args.w + matrix * args.stride + row * args.k +
-                                                first_channel) +
-              lane % 4;
-  }
-  uint32_t x[kBlocks][4];  // the fragments' registers
-#pragma unroll
-  for (int b = 0; b < kBlocks; ++b) {
-    const bool there = first_channel + b * 16 < args.k;
-#pragma unroll
-    for (int i = 0; i < 4; ++i) x[b][i] = there ? rows[i % 2][b * 8 + i / 2 * 4] : 0U;
-  }
-  uint8_t* to = slice_at<format>(args, stages, matrix, slice, stage);
-  if constexpr (format == WeightFormat::kFp8) {
-    const uint2 scales = *reinterpret_cast<const uint2*>(to + 16 * kStageK);
-    const float inverse = __fdiv_rn(kFp8ScaleFactor, __uint_as_float(scales.x & 0xFFFF0000U));
-    const float inverse_8 = __fdiv_rn(kFp8ScaleFactor, __uint_as_float(scales.y & 0xFFFF0000U));
-#pragma unroll
-    for (int pair = 0; pair < kBlocks / 2; ++pair) {
-      uint32_t words[4];
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        const uint32_t* of_block = x[pair * 2 + i / 2] + i % 2 * 2;
-        words[i] = e4m3_word(of_block[0], of_block[1], inverse, inverse_8);
+    for (int h = 0; h < 2; ++h) {
+      const int64_t begin = halves_.begin[h], end = halves_.end[h];
+      if (begin >= end) continue;
+      const int64_t last = min((end + kSquare - 1) / kSquare * kSquare, args.n);
+      for (int64_t square = begin / kSquare * kSquare; square < last; square += kSquare) {
+        uint32_t largest = 0;
+        for (int i = static_cast<int>(threadIdx.x) / kRowChunks; i < kSquare;
+             i += kThreads / kRowChunks) {
+          const int64_t row = square + i;
+          if (row >= last || (row >= begin && row < end) || channel >= args.k) continue;
+          const uint4 words = *reinterpret_cast<const uint4*>(args.w + matrix * args.stride +
+                                                              row * args.k + channel);
+          largest = larger(larger(largest, words.x), words.y);
+          largest = larger(larger(largest, words.z), words.w);
+        }
+        largest = largest_of_warp(largest);
+        if (threadIdx.x % 32 == 0 && largest > 0) atomicMax(&of(h, square), largest);
       }
-      __stcs(reinterpret_cast<uint4*>(to + (half * 2 + pair) * 512 + lane * 16),
+    }
+  }
+
+ private:
+  const Halves& halves_;
+  uint32_t* shared_;
+};
+
+// Block (stage of 256 rows, matrix).
+template <WeightFormat format>
+__global__ void __launch_bounds__(kThreads, 3) pack_plain(QuantizeWeights args, int stages) {
+  extern __shared__ __align__(128) uint8_t shared[];
+  __shared__ uint32_t largest_of_squares[SquareMagnitudes::kCount];
+  __shared__ uint32_t largest_of_block;
+  const uint32_t values = shared_address(shared);
+  const auto matrix = static_cast<int64_t>(blockIdx.y);
+  const int64_t index = blockIdx.x / stages;
+  const int stage = static_cast<int>(blockIdx.x) % stages;
+  const int thread = static_cast<int>(threadIdx.x);
+  const int lane = thread % 32;
+  const int slice = thread / 32;
+  if (thread < SquareMagnitudes::kCount) largest_of_squares[thread] = 0;
+  if (thread == 0) largest_of_block = 0;
+  wait_for_previous_kernel();
+
+  const int chunk = thread % kRowChunks;
+  const int channel = stage * kStageK + chunk * 8;
+#pragma unroll
+  for (int i = 0; i < kRows * kRowChunks / kThreads; ++i) {
+    const int row = thread / kRowChunks + i * (kThreads / kRowChunks);
+    const int64_t place = index * kRows + row;
+    const bool valid = place < args.n && channel < args.k;
+    const int64_t from = args.paired ? paired_row(place, args.n) : place;
+    copy_16(chunk_at(values, row, chunk),
+            valid ? args.w + matrix * args.stride + from * args.k + channel : args.w, valid);
+  }
+  commit_copies();
+  wait_for_copies<0>();
+  __syncthreads();
+
+  const int64_t first_slice = index * (kRows / 16) + slice;
+  const bool there = first_slice * 16 < args.n;
+  const int64_t tile = matrix * (args.n / kTileRows) + first_slice / kTileSlices;
+  uint8_t* out =
+      args.fragments +
+      ((tile * stages + stage) * kTileSlices + first_slice % kTileSlices) * kSliceBytesOf<format>;
+  uint32_t largest[2] = {0, 0};  // of rows g and g + 8
+#pragma unroll
+  for (int k16 = 0; k16 < kStageK / 16; ++k16) {
+    uint32_t words[4];
+    load_fragment(values, slice, k16, lane, words);
+#pragma unroll
+    for (int i = 0; i < 4; ++i) largest[i % 2] = larger(largest[i % 2], words[i]);
+    if (format == WeightFormat::kBf16 && there) {
+      __stcs(reinterpret_cast<uint4*>(out + k16 * 512 + lane * 16),
              make_uint4(words[0], words[1], words[2], words[3]));
     }
-  } else {
-#pragma unroll
-    for (int b = 0; b < kBlocks; ++b) {
-      __stcs(reinterpret_cast<uint4*>(to + (half * 4 + b) * 512 + lane * 16),
-             make_uint4(x[b][0], x[b][1], x[b][2], x[b][3]));
-    }
   }
-  if (index == 0 && threadIdx.x == 0) args.global_scales[matrix] = 1.0F;
-}
+#pragma unroll
+  for (int i = 0; i < 2; ++i) largest[i] = largest_of_warp(largest[i]);
+  if (lane == 0) atomicMax(&largest_of_block, max(largest[0], largest[1]));
 
-template <WeightFormat format>
-__global__ void __launch_bounds__(kQuantizeThreads, 5)
-    pack_plain(QuantizeWeights args, QuantizeOrder order, int stages) {
-  wait_for_previous_kernel();
-  quantize_in_order(
-      args, order,
-      [&](int matrix, int part) {
-        if constexpr (format == WeightFormat::kFp8) {
-          return search_square(args, stages, matrix, part);
-        } else {
-          return largest_of_part(args, matrix, part);
+  if constexpr (format == WeightFormat::kFp8) {
+    const Halves halves(args, index);
+    const SquareMagnitudes squares(halves, largest_of_squares);
+    if (lane == 0 && there) {
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        atomicMax(&squares.of(halves.half_of(args, slice, i), halves.row_of(args, slice, i)),
+                  largest[i]);
+      }
+    }
+    if (args.paired && args.n / 2 % kSquare != 0) squares.add_rows_elsewhere(args, matrix, stage);
+    __syncthreads();
+    if (there) {
+      float inverse[2];
+      uint32_t scales[2];
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        const uint32_t amax =
+            squares.of(halves.half_of(args, slice, i), halves.row_of(args, slice, i));
+        const float scale = power_of_two_scale(min(amax, kE4m3MaxBits + (115U << 7)), kE4m3MaxBits);
+        inverse[i] = __uint_as_float((254U << 23) - __float_as_uint(scale));
+        const uint32_t half = __float_as_uint(scale * kFp8ScaleFactor) >> 16;
+        scales[i] = half | half << 16;
+      }
+#pragma unroll
+      for (int k32 = 0; k32 < kStageK / 32; ++k32) {
+        uint32_t codes[4];
+#pragma unroll
+        for (int i = 0; i < 2; ++i) {
+          uint32_t words[4];
+          load_fragment(values, slice, k32 * 2 + i, lane, words);
+          codes[i * 2] = e4m3_word(words[0], words[1], inverse[0], inverse[1]);
+          codes[i * 2 + 1] = e4m3_word(words[2], words[3], inverse[0], inverse[1]);
         }
-      },
-      [&](int matrix, int tile, uint32_t) { pack_tile<format>(args, stages, matrix, tile); });
+        __stcs(reinterpret_cast<uint4*>(out + k32 * 512 + lane * 16),
+               make_uint4(codes[0], codes[1], codes[2], codes[3]));
+      }
+      if (lane == 0) {
+        *reinterpret_cast<uint4*>(out + 16 * kStageK) =
+            make_uint4(scales[0], scales[1], scales[0], scales[1]);
+      }
+    }
+  } else {
+    __syncthreads();
+  }
+  if (thread == 0) {
+    atomicMax(args.amax_bits + matrix, largest_of_block);
+    if (blockIdx.x == 0) args.global_scales[matrix] = 1.0F;
+  }
   let_next_kernel_start();
 }
 
 }  // namespace
 
 void launch_pack_plain(const CudaContext& context, const QuantizeWeights& args) {
-  const bool fp8 = args.format == WeightFormat::kFp8;
   const int stages = stages_of(args.k);
-  const auto squares = static_cast<int>((args.n + kSquare - 1) / kSquare) * stages;
-  const auto tiles = static_cast<int>(args.n / kTileRows) * stages;
-  const QuantizeOrder order(context, args.matrices, fp8 ? squares : parts_of(args), tiles);
+  const auto blocks = static_cast<unsigned>((args.n + kRows - 1) / kRows * stages);
+  const bool fp8 = args.format == WeightFormat::kFp8;
   launch(context, "pack_plain",
          fp8 ? pack_plain<WeightFormat::kFp8> : pack_plain<WeightFormat::kBf16>,
-         context.multiprocessors * kQuantizeBlocks, kQuantizeThreads, 0, args, order, stages);
+         dim3(blocks, static_cast<unsigned>(args.matrices)), kThreads, kSharedBytes, args, stages);
 }
 
 }  // namespace quads::kernels::cuda
