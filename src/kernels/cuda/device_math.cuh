@@ -7,14 +7,12 @@
 
 namespace quads::kernels::cuda {
 
-/// numerics' exp_f32.
-__device__ __forceinline__ float exp_f32(float x) {
-  constexpr float kMax = 88.37F;
+/// numerics' exp_f32 of what is no larger than its greatest argument, 88.37, or NaN.
+__device__ __forceinline__ float exp_in_range(float x) {
   constexpr float kMin = -87.3365F;
-  const float clamped = kMax < x ? kMax : x;  // keeps a NaN
-  const float shifted = __fmaf_rn(clamped, 0x1.715476p+0F, 0x1.8p23F);
+  const float shifted = __fmaf_rn(x, 0x1.715476p+0F, 0x1.8p23F);
   const float n = shifted - 0x1.8p23F;
-  float r = __fmaf_rn(n, -0x1.62e4p-1F, clamped);
+  float r = __fmaf_rn(n, -0x1.62e4p-1F, x);
   r = __fmaf_rn(n, -0x1.7f7d1cp-20F, r);
   float p = 1.9875691500e-4F;
   p = __fmaf_rn(p, r, 1.3981999507e-3F);
@@ -26,6 +24,12 @@ __device__ __forceinline__ float exp_f32(float x) {
   p = p + 1.0F;
   const float power = __uint_as_float((__float_as_uint(shifted) + 127U) << 23);
   return x < kMin ? 0.0F : p * power;
+}
+
+/// numerics' exp_f32.
+__device__ __forceinline__ float exp_f32(float x) {
+  constexpr float kMax = 88.37F;
+  return exp_in_range(kMax < x ? kMax : x);  // keeps a NaN
 }
 
 /// numerics' log_f32.
@@ -69,13 +73,18 @@ __device__ __forceinline__ float divide_by_1_to_2(float a, float d) {
   return fabsf(a) == __uint_as_float(0x7F800000U) ? a : copysignf(q, a);  // -0 would be 0
 }
 
+/// exp(-|x|). By the bit of the sign, as -fabsf flushes and negates in two more instructions.
+__device__ __forceinline__ float exp_of_minus_magnitude(float x) {
+  return exp_in_range(__uint_as_float(__float_as_uint(x) | 0x80000000U));
+}
+
 /// sigmoid(x) and x * sigmoid(x), without overflow.
 __device__ __forceinline__ float sigmoid(float x) {
-  const float t = exp_f32(-fabsf(x));
+  const float t = exp_of_minus_magnitude(x);
   return divide_by_1_to_2(x < 0.0F ? t : 1.0F, 1.0F + t);
 }
 __device__ __forceinline__ float silu(float x) {
-  const float t = exp_f32(-fabsf(x));
+  const float t = exp_of_minus_magnitude(x);
   return divide_by_1_to_2(x * (x < 0.0F ? t : 1.0F), 1.0F + t);
 }
 
