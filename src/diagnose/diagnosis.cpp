@@ -53,8 +53,8 @@ Diagnosis diagnose(kernels::CpuRuntime& runtime, const Parameters& parameters,
     generator.precision = precision;
     generator.scope = options.scope;
     generator.share = share;
-    auto result = std::make_unique<CpuGenerator>(runtime, parameters, generator,
-                                                    options.requests, options.sampling);
+    auto result = std::make_unique<CpuGenerator>(runtime, parameters, generator, options.requests,
+                                                 options.sampling);
     return result;
   };
   const auto bf16 = engine(kBf16);

@@ -54,8 +54,8 @@ class Measurement {
 
  private:
   bool measured(int64_t layer, Site site) const {
-    return std::ranges::any_of(candidates_,
-                               [&](const PackedModel* m) { return m->sites().quantised(layer, site); });
+    return std::ranges::any_of(
+        candidates_, [&](const PackedModel* m) { return m->sites().quantised(layer, site); });
   }
 
   void compare(const Projection& projection, const std::vector<float>& y) {

@@ -163,7 +163,8 @@ TEST_F(CpuBlocksTest, CompensationBringsLogitsNearerToUnquantisedActivations) {
   };
   const double none = distance(logits(precision("nvfp4")));
   Side side(parameters_, precision("nvfp4-rac", 1.0));
-  EXPECT_LT(distance(logits(precision("nvfp4-rac", 1.0), full_masks(side.model.sites()))), 0.5 * none);
+  EXPECT_LT(distance(logits(precision("nvfp4-rac", 1.0), full_masks(side.model.sites()))),
+            0.5 * none);
 }
 
 TEST_F(CpuBlocksTest, MasksOfTheWrongSizeAreRefusedWithTheSite) {

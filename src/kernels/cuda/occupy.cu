@@ -1,6 +1,5 @@
-#include "kernels/cuda/occupy.h"
-
 #include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/occupy.h"
 
 namespace quads::kernels::cuda {
 namespace {

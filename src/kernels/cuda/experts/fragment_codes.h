@@ -88,8 +88,8 @@ constexpr uint32_t restore_scale(uint32_t u) {
 
 /// The scales (encode_scale) of two neighbouring blocks along K and of two rows, 8 apart: the even
 /// block's at bits 4..11 and 20..27, the odd block's at the same places after a rotation by 8.
-QUADS_HOST_DEVICE constexpr uint32_t scale_word(uint32_t even_row0, uint32_t even_row8, uint32_t odd_row0,
-                              uint32_t odd_row8) {
+QUADS_HOST_DEVICE constexpr uint32_t scale_word(uint32_t even_row0, uint32_t even_row8,
+                                                uint32_t odd_row0, uint32_t odd_row8) {
   return even_row0 << 4 | even_row8 << 20 | rotate_left(odd_row0 << 4 | odd_row8 << 20, 8);
 }
 
