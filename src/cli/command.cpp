@@ -193,7 +193,9 @@ const CLI::App& given_command(const CLI::App& app) {
 bool names_option(std::string_view text, const std::string& name) {
   for (size_t at = text.find(name); at != std::string_view::npos; at = text.find(name, at + 1)) {
     const size_t end = at + name.size();
-    if (end == text.size() || (std::isalnum(text[end]) == 0 && text[end] != '-')) return true;
+    if (end == text.size() ||
+        (std::isalnum(static_cast<unsigned char>(text[end])) == 0 && text[end] != '-'))
+      return true;
   }
   return false;
 }

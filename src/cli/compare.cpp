@@ -44,9 +44,12 @@ void write_results(const std::filesystem::path& out, const std::vector<PlannedRu
 // Before anything is run: a typing error in a flag would end every run in the same way.
 void check_arguments(const PlannedRun& run) {
   std::vector<std::string> arguments = run.arguments;
-  arguments.insert(arguments.end(), {"--out", run.directory.string()});
+  // What run_all adds, too, so that a flag that is given twice is found here.
+  arguments.insert(arguments.end(), {"--out", run.directory.string(), "--threads", "1"});
   try {
     check_train(arguments);
+  } catch (const CLI::Success&) {
+    throw CLI::ValidationError(fmt::format("{}: --help is not a flag of a run", run.name));
   } catch (const CLI::Error& error) {
     throw CLI::ValidationError(fmt::format("{}: {}", run.name, error.what()));
   }

@@ -121,8 +121,11 @@ void add_pretrain(CLI::App& app) {
   command->add_option("--num-experts", o->model.num_experts, "experts a layer; 0: a dense model")
       ->capture_default_str()
       ->check(not_negative());
-  shape("--num-experts-per-tok", o->model.num_experts_per_tok, "experts a token");
-  shape("--moe-intermediate-size", o->model.moe_intermediate_size, "width of an expert");
+  const auto of_experts = [&](const char* name, int64_t& value, const char* help) {
+    command->add_option(name, value, help)->capture_default_str()->check(not_negative());
+  };
+  of_experts("--num-experts-per-tok", o->model.num_experts_per_tok, "experts a token");
+  of_experts("--moe-intermediate-size", o->model.moe_intermediate_size, "width of an expert");
   shape("--intermediate-size", o->model.intermediate_size, "width of a dense layer");
   shape("--max-position-embeddings", o->model.max_position_embeddings, "longest sequence");
   command->add_option("--initializer-range", o->model.initializer_range, "std of initial weights")

@@ -27,7 +27,8 @@ struct DeviceExperts {
   WeightFormat format = WeightFormat::kBf16;
   int matrices = 0;
   int64_t n = 0, k = 0;
-  bool paired = false;  // gates and ups: fragments in the order of kernels/cuda/paired_rows.h
+  bool paired =
+      false;  // gates and ups: fragments in the order of kernels/cuda/experts/paired_rows.h
   DeviceArray<uint8_t> fragments;
   DeviceArray<float> global_scales;
 };

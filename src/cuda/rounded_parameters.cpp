@@ -86,7 +86,8 @@ RoundedParameters::RoundedParameters(cudaStream_t stream, const DeviceParameters
     }
   }
   fragments_ = DeviceArray<uint8_t>(fragments);
-  global_scales_ = DeviceArray<float>(most);
+  global_scales_ = DeviceArray<float>(matrices);  // kept: the next refresh begins with them
+  global_scales_.clear(stream);
   amax_bits_ = DeviceArray<uint32_t>(matrices);
   scratch_ = DeviceArray<uint32_t>(most);
   if (precision.activations == Format::kBf16) return;
@@ -102,6 +103,7 @@ RoundedParameters::RoundedParameters(cudaStream_t stream, const DeviceParameters
 
 void RoundedParameters::refresh() {
   uint32_t* amax = amax_bits_.data();
+  float* scales = global_scales_.data();
   for (const Group& group : groups_) {
     const Parameter& first = layout().at(group.parameters[0]);
     const auto matrices = static_cast<int>(group.parameters.size());
@@ -114,7 +116,7 @@ void RoundedParameters::refresh() {
                    .n = group.n,
                    .k = group.k,
                    .fragments = fragments_.data(),
-                   .global_scales = global_scales_.data(),
+                   .global_scales = scales,
                    .amax_bits = amax,
                    .scratch = scratch_.data()});
     k::dequantize_weights(context_, {.format = group.format,
@@ -122,9 +124,10 @@ void RoundedParameters::refresh() {
                                      .n = group.n,
                                      .k = group.k,
                                      .fragments = fragments_.data(),
-                                     .global_scales = global_scales_.data(),
+                                     .global_scales = scales,
                                      .values = group.values.data()});
     amax += matrices;
+    scales += matrices;
   }
   std::vector<uint32_t> bits(static_cast<size_t>(amax_bits_.size()));
   check_cuda(cudaMemcpyAsync(bits.data(), amax_bits_.data(), amax_bits_.bytes(),

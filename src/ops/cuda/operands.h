@@ -45,7 +45,7 @@ struct DeviceWeights {
   kernels::cuda::WeightFormat format = kernels::cuda::WeightFormat::kNvfp4;
   int64_t matrices = 0, n = 0, k = 0;
   int64_t padded_n = 0;  // rows of zeros fill the last tile of 64
-  bool paired = false;   // kernels/cuda/paired_rows.h
+  bool paired = false;   // kernels/cuda/experts/paired_rows.h
   at::Tensor fragments, global_scales;
   at::Tensor block_position;
 };
@@ -69,7 +69,7 @@ DeviceImage quantize_image(const DeviceCall& call, const at::Tensor& x, const Pl
                            const at::Tensor& image_rows, int copies,
                            kernels::cuda::WeightFormat format, const Compensation& compensation,
                            const BadRow& bad_row, const at::Tensor& residual_sums = {});
-/// Sorted rows times their experts' weights: FP32 or BF16 [slots, padded_n], or silu(gate) * up of
+/// Sorted rows times their experts' weights: FP32 [slots, padded_n], or silu(gate) * up of
 /// paired weights [slots, padded_n / 2] BF16.
 at::Tensor multiply(const DeviceCall& call, const DeviceWeights& weights, const DeviceImage& image,
                     const Places& places, kernels::cuda::GemmOutput output);

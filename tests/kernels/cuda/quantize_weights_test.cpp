@@ -128,6 +128,10 @@ TEST_P(QuantizeWeightsTest, BytesAreTheCpus) {
         }
       }
       const Result result = quantise(all, shape.n, shape.k, format, positions, paired);
+      const Result again =  // under the right scales, where a first pass is the last
+          quantise(all, shape.n, shape.k, format, positions, paired, result.global_scales);
+      EXPECT_EQ(again.fragments, result.fragments)
+          << shape.n << " x " << shape.k << ", paired " << paired;
       const auto bytes = static_cast<int64_t>(fragment_bytes(shape.n, shape.k, format));
       for (int i = 0; i < shape.matrices; ++i) {
         float g = 0.0F;
@@ -200,14 +204,19 @@ INSTANTIATE_TEST_SUITE_P(Formats, QuantizeWeightsTest,
 
 TEST(QuantizeWeights, ShapesThatDoNotFitAreErrors) {
   CudaContext context;
+  uint32_t memory = 0;  // never read
   for (const QuantizeWeights& args :
        {QuantizeWeights{.matrices = 0, .n = 64, .k = 16},
         QuantizeWeights{.matrices = 1, .n = 32, .k = 16},
         QuantizeWeights{.matrices = 1, .n = 64, .k = 24},
         QuantizeWeights{.matrices = 513, .n = 64, .k = 16},
         QuantizeWeights{.matrices = 1, .stride = 4, .n = 64, .k = 16}}) {
-    EXPECT_THROW(quantize_weights(context, args), Error);
+    QuantizeWeights with_memory = args;
+    with_memory.amax_bits = with_memory.scratch = &memory;
+    EXPECT_THROW(quantize_weights(context, with_memory), Error);
   }
+  const QuantizeWeights good{.matrices = 1, .stride = 1024, .n = 64, .k = 16};
+  EXPECT_THROW(quantize_weights(context, good), Error) << "no memory for amax_bits";
 }
 
 }  // namespace

@@ -126,9 +126,10 @@ bool tile_fits(const CudaContext& context, DenseTile tile) {
 DenseTile choose_tile(const CudaContext& context, const DenseGemm& gemm) {
   if (gemm.rows <= 16) return DenseTile::kCluster16;
   const bool hopper = context.capability == kHopper;
-  // Tiles by wgmma, where even narrow ones take half of the chip.
+  // Tiles by wgmma where even narrow ones take half of the chip, and the clusters' parts of K are
+  // short.
   const bool wide = divide_up(gemm.n, 64) * 2 > context.multiprocessors;
-  if (gemm.rows <= 32 && !(hopper && wide)) return DenseTile::kCluster32;
+  if (gemm.rows <= 32 && !(hopper && wide && gemm.k <= 2048)) return DenseTile::kCluster32;
   if (!hopper) return DenseTile::kCluster64;
   DenseTile best = DenseTile::kWgmma128x192;
   int64_t least = INT64_MAX;

@@ -13,10 +13,4 @@ QUADS_HOST_DEVICE constexpr int64_t paired_row(int64_t row, int64_t n) {
   return row / 16 * 8 + row % 8 + (row % 16 < 8 ? 0 : n / 2);
 }
 
-/// The inverse: where fragments have row `row` of W.
-QUADS_HOST_DEVICE constexpr int64_t paired_place(int64_t row, int64_t n) {
-  const int64_t of_half = row % (n / 2);
-  return of_half / 8 * 16 + of_half % 8 + (row < n / 2 ? 0 : 8);
-}
-
 }  // namespace quads::kernels::cuda
