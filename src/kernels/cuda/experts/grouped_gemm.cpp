@@ -121,7 +121,7 @@ bool tile_fits(const CudaContext& context, const GroupedGemm& gemm, GemmTile til
   return false;
 }
 
-// The bounds lie between the measured points of docs/results/cuda_experts_h200.json (0.5, 4, 16, 64
+// The bounds lie between the measured points of docs/results/gemm_30b_h200.json (0.5, 4, 16, 64
 // and 256 rows an expert).
 GemmTile choose_tile(const CudaContext& context, const GroupedGemm& gemm) {
   const bool compensated = gemm.residual_stages > 0;
