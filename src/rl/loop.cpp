@@ -6,6 +6,8 @@
 #include <limits>
 
 #include "base/error.h"
+#include "io/atomic_file.h"
+#include "io/file.h"
 #include "io/jsonl_writer.h"
 #include "report/jsonl_sink.h"
 #include "report/tensorboard_sink.h"
@@ -96,6 +98,12 @@ void require_same_training_file(const Json& state, const Task& task,
           where, name(before), name(now), checkpoint.string());
 }
 
+// The figures of a step whose evaluation is outstanding, as a line of metrics.jsonl. A file of its
+// own, so that the step's checkpoint need not be written again once it is evaluated.
+std::filesystem::path unevaluated_file(const std::filesystem::path& directory) {
+  return directory / "unevaluated.json";
+}
+
 }  // namespace
 
 void check(const RlOptions& o) {
@@ -154,11 +162,13 @@ void check(const RlOptions& o) {
   require(!truncated || o.allow_truncated_sampling,
           "training on top-k or top-p samples biases the policy ratio, since log-probs are over "
           "the whole vocabulary: give --allow-truncated-sampling to do it all the same");
-  require(o.sampling.temperature > 0 && std::isfinite(o.sampling.temperature),
-          "--rollout-temperature must be positive and finite to train, got {}",
-          o.sampling.temperature);
-  require(o.eval_temperature >= 0 && std::isfinite(o.eval_temperature),
-          "--eval-temperature is {}, expected a finite value of at least 0", o.eval_temperature);
+  require(o.sampling.temperature >= kLeastTemperature && std::isfinite(o.sampling.temperature),
+          "--rollout-temperature must be finite and at least {} to train, got {}",
+          kLeastTemperature, o.sampling.temperature);
+  require((o.eval_temperature == 0 || o.eval_temperature >= kLeastTemperature) &&
+              std::isfinite(o.eval_temperature),
+          "--eval-temperature is {}, expected 0 or a finite value of at least {}",
+          o.eval_temperature, kLeastTemperature);
   const int64_t updates = total_updates(o);
   require(o.lr.warmup_steps <= updates,
           "--lr-warmup-steps {} is more than the run's {} updates (--num-rollout {}): give fewer "
@@ -225,6 +235,11 @@ RlRun::RlRun(kernels::CpuRuntime& runtime, Parameters& policy, const Task& task,
                                                         .max_context = options_.max_context_len,
                                                         .kv_memory_bytes = options_.kv_memory,
                                                         .prefill_chunk = sides.prefill_chunk});
+  if (task_.num_eval_problems() > 0) {
+    evaluation_ = evaluation_set(task_, tokenizer_, options_.eval_problems,
+                                 static_cast<int32_t>(options_.eval_samples));
+    check_evaluation();
+  }
 }
 
 RlRun::~RlRun() = default;
@@ -511,20 +526,33 @@ void RlRun::sync(const Scored& scored) {
   sides_->sync(masks_);
 }
 
-bool RlRun::evaluate(MetricsRow& row) {
+GenerateOptions RlRun::evaluation_options() const {
   GenerateOptions generate = generate_options();
   generate.sampling = {.temperature = static_cast<float>(options_.eval_temperature),
                        .top_p = static_cast<float>(options_.eval_top_p)};
   if (options_.eval_max_response_len > 0) generate.max_new_tokens = options_.eval_max_response_len;
   generate.seed = options_.rollout_seed ^ 0x65766131U;  // draws of their own
   generate.record_routing = false;
+  return generate;
+}
+
+void RlRun::check_evaluation() const {
+  try {
+    engine_->check(evaluation_.requests, evaluation_options());
+  } catch (const Error& error) {
+    fail(
+        "the evaluation does not fit: {} (--eval-max-response-len {}; 0 is "
+        "--rollout-max-response-len {}; --rollout-max-context-len and --kv-memory give room)",
+        error.what(), options_.eval_max_response_len, options_.max_response_len);
+  }
+}
+
+bool RlRun::evaluate(MetricsRow& row) {
   EngineView engine(*engine_);
   const int64_t n = options_.eval_samples;
-  const EvaluationSet set =
-      evaluation_set(task_, tokenizer_, options_.eval_problems, static_cast<int32_t>(n));
   Evaluation result;
   try {
-    result = evaluate_set(engine, set, reward_, tokenizer_, {n}, generate);
+    result = evaluate_set(engine, evaluation_, reward_, tokenizer_, {n}, evaluation_options());
   } catch (const Interrupted&) {
     return false;
   }
@@ -538,7 +566,7 @@ bool RlRun::evaluate(MetricsRow& row) {
       row.set(fmt::format("eval/maj@{}", k), estimate.mean);
     }
   }
-  row.set("eval/problems", std::ssize(set.problems));
+  row.set("eval/problems", std::ssize(evaluation_.problems));
   if (result.failed > 0) row.set("eval/failed", result.failed);
   return true;
 }
@@ -558,12 +586,19 @@ void RlRun::run(const std::filesystem::path& directory, const std::atomic<bool>&
   });
   JsonlWriter sample_log(directory / "samples.jsonl");
   int64_t saved_at = step_;
+  const auto save_step = [&] {
+    if (unevaluated_) {
+      write_file_atomically(unevaluated_file(directory), to_json_line(*unevaluated_));
+    }
+    save(directory);
+    saved_at = step_;
+  };
   if (unevaluated_ && !stop && evaluate(*unevaluated_)) {
     write(*unevaluated_);
     unevaluated_.reset();
-    save(directory);
   }
   if (unevaluated_) return;
+  std::filesystem::remove(unevaluated_file(directory));
   if (!started_ && step_ < options_.num_rollout && !stop) start(stop);
   while (step_ < options_.num_rollout && !stop) {
     MetricsRow row(step_);
@@ -580,17 +615,14 @@ void RlRun::run(const std::filesystem::path& directory, const std::atomic<bool>&
 
     const bool last = step_ + 1 == options_.num_rollout;
     const bool evaluates =
-        last || (options_.eval_interval > 0 && (step_ + 1) % options_.eval_interval == 0);
+        !evaluation_.problems.empty() &&
+        (last || (options_.eval_interval > 0 && (step_ + 1) % options_.eval_interval == 0));
     ProgressFigures figures;
     const auto figure = [&](const char* name, const char* key) {
       for (const auto& [k, v] : row.values()) {
         if (k == key) figures.emplace_back(name, format_figure(std::get<double>(v)));
       }
     };
-    const bool evaluated = !evaluates || task_.num_eval_problems() == 0 || evaluate(row);
-    figure("reward", "reward/mean");
-    figure("gap", "gap/max");
-    figure("pass@1", "eval/pass@1");
     for (int64_t i = 0; i < std::min(options_.log_samples, options_.rollout_batch_size); ++i) {
       const auto index = static_cast<size_t>(i * options_.n_samples_per_prompt);
       const std::string& failure = scored.results[index].failure;
@@ -604,18 +636,27 @@ void RlRun::run(const std::filesystem::path& directory, const std::atomic<bool>&
       sample_log.write(line);
     }
     ++step_;
-    if (!evaluated) {  // the step is done, but not what is to be reported of it
+    if (evaluates) {  // the step is done, but not what is to be reported of it
       unevaluated_ = row;
-      break;
+      if (last) save_step();
+      try {
+        if (!evaluate(row)) break;
+      } catch (...) {
+        if (!last) save_step();
+        throw;
+      }
+      unevaluated_.reset();
     }
     write(row);
-    if (last || (options_.save_interval > 0 && step_ % options_.save_interval == 0)) {
-      save(directory);
-      saved_at = step_;
-    }
+    if (last) std::filesystem::remove(unevaluated_file(directory));
+    const bool saves = last || (options_.save_interval > 0 && step_ % options_.save_interval == 0);
+    if (saves && saved_at != step_) save_step();
+    figure("reward", "reward/mean");
+    figure("gap", "gap/max");
+    figure("pass@1", "eval/pass@1");
     progress.update(step_, figures);
   }
-  if (saved_at != step_) save(directory);
+  if (saved_at != step_) save_step();
 }
 
 void RlRun::save(const std::filesystem::path& directory) {
@@ -625,8 +666,7 @@ void RlRun::save(const std::filesystem::path& directory) {
                       {"next_prompt", next_prompt_},
                       {"optimizer_updates", sides_->trainer().optimizer().updates()},
                       {"recipe", options_.recipe.name},
-                      {"training_file", file ? to_json(*file) : Json()},
-                      {"unevaluated", unevaluated_ ? Json(to_json_line(*unevaluated_)) : Json()}};
+                      {"training_file", file ? to_json(*file) : Json()}};
   const auto add_files = [this](const std::filesystem::path& path) {
     save_text_files(tokenizer_, stop_tokens_, policy_.config(), path);
   };
@@ -651,10 +691,11 @@ bool RlRun::resume(const std::filesystem::path& directory) {
   updates_ = counter("updates", kMostSteps * kMostSamples);
   next_prompt_ = counter("next_prompt", kMostSteps * kMostSamples);
   sides_->trainer().optimizer().set_updates(counter("optimizer_updates", updates_));
-  if (const auto line = find_key<std::string>(state, "unevaluated", where)) {
-    unevaluated_ = from_json_line(*line, where + ": 'unevaluated'");
-    require(unevaluated_->step() + 1 == step_, "{}: 'unevaluated' is of step {}, not {}", where,
-            unevaluated_->step(), step_ - 1);
+  if (const auto file = unevaluated_file(directory); std::filesystem::exists(file)) {
+    constexpr size_t kMaxBytes = size_t{1} << 20;
+    const MetricsRow row = from_json_line(read_text_file(file, kMaxBytes), file.string());
+    // One of another step is of a checkpoint that was not written to the end, or removed.
+    if (row.step() + 1 == step_) unevaluated_ = row;
   }
   const auto recipe = get<std::string>(state, "recipe", where);
   require(recipe == options_.recipe.name, "{}: the run's recipe is {}, not {}", where, recipe,

@@ -91,18 +91,20 @@ void check(const RlOptions& options);
 class RlRun {
  public:
   /// `policy` is trained in place, `reward` scores its responses to `task`'s problems. Error on
-  /// options that do not go together. `aten` makes the trainer's blocks for trainer_kernels ==
-  /// kAten (the layer above links ATen, this one does not).
+  /// options that do not go together, and on evaluation problems that do not fit. `aten` makes the
+  /// trainer's blocks for trainer_kernels == kAten (the layer above links ATen, this one does not).
   RlRun(kernels::CpuRuntime& runtime, Parameters& policy, const Task& task, Reward& reward,
         const Tokenizer& tokenizer, std::vector<int32_t> stop_tokens, const RlOptions& options,
         const ForeignKernels& aten);
   ~RlRun();
 
   /// Steps from the present one to num_rollout, into `directory`: metrics.jsonl, TensorBoard
-  /// events, samples.jsonl, checkpoints/. Returns early, after saving, once `stop` is set; a step
-  /// whose evaluation that interrupts is reported when the run is resumed and has evaluated it. A
-  /// response that has no reward is not trained on; Error when no group of a rollout has two that
-  /// have (one, with one sample a prompt).
+  /// events, samples.jsonl, checkpoints/. Returns early, after saving, once `stop` is set. A step
+  /// is saved before an evaluation ends the run: the last one before its evaluation begins, others
+  /// when theirs is interrupted or fails; unevaluated.json then has what is known of it, and it is
+  /// reported when the run is resumed and has evaluated it. A response that has no reward is not
+  /// trained on; Error when no group of a rollout has two that have (one, with one sample a
+  /// prompt).
   void run(const std::filesystem::path& directory, const std::atomic<bool>& stop,
            Progress& progress);
 
@@ -125,12 +127,15 @@ class RlRun {
   /// Whether the trainer replays residual compensation.
   bool trainer_has_masks() const;
   void save(const std::filesystem::path& directory);
+  /// Error unless the evaluation problems fit.
+  void check_evaluation() const;
   /// False if it was interrupted; `row` is as before then.
   bool evaluate(MetricsRow& row);
   /// Requests for training problems first_prompt.., which are appended to `problems`.
   std::vector<Request> requests(int64_t first_prompt, int64_t count,
                                 std::vector<Problem>& problems) const;
   GenerateOptions generate_options() const;
+  GenerateOptions evaluation_options() const;
 
   Parameters& policy_;
   const Task& task_;
@@ -138,6 +143,8 @@ class RlRun {
   const Tokenizer& tokenizer_;
   std::vector<int32_t> stop_tokens_;
   RlOptions options_;
+
+  EvaluationSet evaluation_;  // without problems where the task has none
 
   std::unique_ptr<Sides> sides_;
   std::unique_ptr<Engine> engine_;
@@ -147,7 +154,7 @@ class RlRun {
   bool started_ = false;  // weights are packed, masks are there
   SkippedUpdates skipped_;
   int64_t step_ = 0;                       // steps done
-  std::optional<MetricsRow> unevaluated_;  // of the last one, if its evaluation was interrupted
+  std::optional<MetricsRow> unevaluated_;  // of the last one, if its evaluation is outstanding
   int64_t updates_ = 0;
   int64_t next_prompt_ = 0;  // index of the next training problem
 };

@@ -57,9 +57,13 @@ void Engine::run(const RolloutBackend::StepOptions& options) {
   }
 }
 
+void Engine::check(std::span<const Request> requests, const GenerateOptions& options) const {
+  check_requests(requests, options, backend_.config(), {options_.max_context, cache_.pages()});
+}
+
 std::vector<Sample> Engine::generate(std::span<const Request> requests,
                                      const GenerateOptions& options) {
-  check_requests(requests, options, backend_.config(), {options_.max_context, cache_.pages()});
+  check(requests, options);
   cache_.clear();
   Scheduler scheduler(requests, cache_, {options_.max_running, options_.prefill_chunk});
   const RolloutBackend::StepOptions step{.sampling = options.sampling,

@@ -30,8 +30,11 @@ class Engine {
   /// outlive the engine, and serves the last engine made on it.
   Engine(RolloutBackend& backend, const Options& options);
 
+  /// Error if generate() would refuse the requests: check_requests within this engine's limits.
+  void check(std::span<const Request> requests, const GenerateOptions& options) const;
+
   /// All samples of all requests, in the order of the requests, then of the sample index. Errors:
-  /// check_requests (before anything runs), and log-probabilities that are not finite.
+  /// check() (before anything runs), and log-probabilities that are not finite.
   std::vector<Sample> generate(std::span<const Request> requests, const GenerateOptions& options);
 
   /// Log-probabilities of the samples' responses given their prompts, at `temperature` (greedy: 0),

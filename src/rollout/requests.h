@@ -68,6 +68,10 @@ inline float sampling_uniform(uint64_t seed, int64_t prompt_index, int32_t sampl
                    static_cast<uint32_t>(sample_index), static_cast<uint32_t>(position))[0]);
 }
 
+/// Least temperature that the commands take, greedy's 0 apart: far above those that divide logits
+/// to infinity.
+inline constexpr double kLeastTemperature = 1e-3;
+
 /// Log-probabilities are those at the sampling temperature; greedy ones are at 1.
 inline float logprob_inv_temperature(float temperature) {
   return temperature == 0.0F ? 1.0F : 1.0F / temperature;

@@ -177,6 +177,65 @@ TEST_F(LoopTest, AnInterruptedEvaluationIsDoneWhenTheRunIsResumed) {
   directory_ = root;
 }
 
+class FailingEvaluation : public LoopTest, public ::testing::WithParamInterface<int> {};
+INSTANTIATE_TEST_SUITE_P(AfterStep, FailingEvaluation, ::testing::Values(1, 2));
+
+TEST_P(FailingEvaluation, LosesNoStepAndIsDoneWhenTheRunIsResumed) {
+  const std::filesystem::path root = directory_;
+  directory_ = root / "whole";
+  const std::vector<Bf16> start(parameters_.values(),
+                                parameters_.values() + parameters_.layout().total);
+  RlOptions o = options("quads", 2);
+  o.eval_interval = 1;
+  EXPECT_EQ(run(o), 2);
+
+  directory_ = root / "failed";
+  std::ranges::copy(start, parameters_.values());
+  const int before = GetParam() * 8 + (GetParam() - 1) * 4;  // of training, and of evaluations
+  reward_.on_reward = [before, calls = 0](RewardResult&) mutable {
+    if (++calls > before) fail("the scorer broke down");
+  };
+  expect_error([&] { run(o); }, "the scorer broke down");
+  EXPECT_TRUE(std::filesystem::exists(directory_ / "checkpoints" /
+                                      ("step_00000" + std::to_string(GetParam()))));
+  resume_ = true;
+  expect_error([&] { run(o); }, "the scorer broke down");  // once more, and nothing is lost
+  reward_.on_reward = nullptr;
+  EXPECT_EQ(run(o), 2);
+  const std::vector<MetricsLine> rows = read_metrics_file(directory_ / "metrics.jsonl");
+  const std::vector<MetricsLine> whole = read_metrics_file(root / "whole" / "metrics.jsonl");
+  ASSERT_EQ(rows.size(), 2U);
+  for (size_t i = 0; i < 2; ++i) {
+    for (const char* key : {"eval/pass@1", "train/loss", "reward/mean"}) {
+      EXPECT_EQ(rows[i].values.at(key), whole[i].values.at(key)) << key;
+    }
+  }
+  EXPECT_FALSE(std::filesystem::exists(directory_ / "unevaluated.json"));
+  directory_ = root;
+}
+
+TEST_F(LoopTest, TheLastStepIsSavedBeforeItsEvaluationBegins) {
+  int evaluated = 0;
+  reward_.on_reward = [&, calls = 0](RewardResult&) mutable {
+    if (++calls <= 2 * 8) return;
+    ++evaluated;
+    EXPECT_TRUE(std::filesystem::exists(directory_ / "checkpoints" / "step_000002"));
+  };
+  EXPECT_EQ(run(options("quads", 2)), 2);
+  EXPECT_EQ(evaluated, 4);
+}
+
+TEST_F(LoopTest, AnEvaluationThatDoesNotFitIsRefusedBeforeTheFirstStep) {
+  task_.on_problem = [](int64_t) { ADD_FAILURE() << "a rollout has begun"; };
+  RlOptions o = options("quads", 2);
+  o.eval_max_response_len = 300;
+  expect_error([&] { run(o); }, "the evaluation does not fit: prompt 0");
+  expect_error([&] { run(o); }, "--eval-max-response-len 300");
+  o.max_context_len = 12;  // room for the responses of training, not for those of evaluation
+  o.eval_max_response_len = 11;
+  expect_error([&] { run(o); }, "exceed the context of 12");
+}
+
 TEST_F(LoopTest, AStopBeforeTheFirstStepLeavesNoCheckpoint) {
   stop_ = true;
   EXPECT_EQ(run(options("quads", 10)), 0);
