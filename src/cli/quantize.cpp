@@ -7,6 +7,7 @@
 #include "cli/command.h"
 #include "eval/prompt_file.h"
 #include "io/atomic_dir.h"
+#include "io/output_lock.h"
 #include "report/progress.h"
 
 namespace quads::cli {
@@ -69,6 +70,7 @@ InputAmax measure(kernels::CpuRuntime& runtime, const LoadedModel& model,
 void run(const Options& o) {
   WriteQuantisedOptions options = from_options([&] { return write_options(o); });
   const auto runtime = o.runtime.make();
+  const OutputLock lock = OutputLock::beside(o.out);
   AtomicDir out(o.out);
   const LoadedModel model = load_model(o.model, {.require_tokenizer = false});
   options.scope = o.scope.make(model.config());

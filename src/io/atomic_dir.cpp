@@ -42,6 +42,17 @@ bool remove_if_stale(const fs::path& path) {
   return true;
 }
 
+template <class IsMeant>
+int remove_stale(const fs::path& parent, const IsMeant& is_meant) {
+  int removed = 0;
+  if (!fs::is_directory(parent)) return removed;
+  for (const fs::directory_entry& entry : fs::directory_iterator(parent)) {
+    if (is_meant(entry.path().filename().string()))
+      removed += remove_if_stale(entry.path()) ? 1 : 0;
+  }
+  return removed;
+}
+
 // The directory's own name for "a/b/" is "b".
 fs::path without_trailing_slash(fs::path path) {
   if (!path.has_filename()) return path.parent_path();
@@ -94,16 +105,16 @@ void AtomicDir::commit() {
 }
 
 int remove_stale_temporaries(const fs::path& parent) {
-  int removed = 0;
-  if (!fs::is_directory(parent)) {
-    return removed;
-  }
-  for (const fs::directory_entry& entry : fs::directory_iterator(parent)) {
-    if (entry.path().filename().string().starts_with(".tmp-")) {
-      removed += remove_if_stale(entry.path()) ? 1 : 0;
-    }
-  }
-  return removed;
+  return remove_stale(parent, [](const std::string& name) { return name.starts_with(".tmp-"); });
+}
+
+int remove_stale_temporaries_of(const fs::path& path) {
+  const fs::path named = without_trailing_slash(path);
+  const std::string prefix = fmt::format(".tmp-{}-", named.filename().string());
+  return remove_stale(parent_of(named), [&](const std::string& name) {
+    return name.size() > prefix.size() && name.starts_with(prefix) &&
+           name.find_first_not_of("0123456789", prefix.size()) == std::string::npos;
+  });
 }
 
 }  // namespace quads

@@ -44,5 +44,7 @@ class AtomicDir {
 /// Removes from `parent` the ".tmp-*" files and directories that no living process is writing;
 /// returns how many. Nothing happens if `parent` does not exist.
 int remove_stale_temporaries(const std::filesystem::path& parent);
+/// The same for those of the output `path` alone, beside which others may be under construction.
+int remove_stale_temporaries_of(const std::filesystem::path& path);
 
 }  // namespace quads

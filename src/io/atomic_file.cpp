@@ -22,6 +22,10 @@ void require_writable_target(const std::filesystem::path& path) {
   const std::filesystem::file_status status = std::filesystem::symlink_status(path, error);
   require(!std::filesystem::exists(status) || std::filesystem::is_regular_file(status),
           "{}: is there already and is no regular file", path.string());
+  const std::filesystem::path parent = parent_of(path);
+  if (::access(parent.c_str(), W_OK | X_OK) != 0) {
+    fail("{}: cannot be written: {}", path.string(), errno_text());
+  }
 }
 
 AtomicFile::AtomicFile(std::filesystem::path path)

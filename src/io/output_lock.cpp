@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "base/error.h"
+#include "io/atomic_dir.h"
 
 namespace quads {
 namespace {
@@ -23,7 +24,9 @@ bool is_still_there(const UniqueFd& fd, const std::filesystem::path& file) {
 OutputLock OutputLock::beside(const std::filesystem::path& output) {
   const std::filesystem::path path = output.has_filename() ? output : output.parent_path();
   require_parent(path);
-  return {parent_of(path) / fmt::format(".lock-{}", path.filename().string()), path};
+  OutputLock lock(parent_of(path) / fmt::format(".lock-{}", path.filename().string()), path);
+  remove_stale_temporaries_of(path);
+  return lock;
 }
 
 OutputLock OutputLock::inside(const std::filesystem::path& directory) {

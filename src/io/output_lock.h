@@ -12,6 +12,7 @@ namespace quads {
 class OutputLock {
  public:
   /// For a file or directory that is written under another name first: ".lock-<name>" beside it.
+  /// Removes what processes that died have left of it under such names.
   static OutputLock beside(const std::filesystem::path& output);
   /// For an existing directory that is written into: ".lock" in it.
   static OutputLock inside(const std::filesystem::path& directory);

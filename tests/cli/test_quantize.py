@@ -139,7 +139,9 @@ def test_wrong_use_leaves_nothing(quads, base, tmp_path):
     error = quads(*arguments, NVFP4[0], "--weights-only", "--exclude", "*.q_prj", status=1).stderr
     assert "no such module" in error
     assert not list(tmp_path.iterdir())
+    (tmp_path / ".tmp-q-1").mkdir()  # of a process that was killed
     quantised(quads, base, out, NVFP4[0], "--weights-only")
+    assert list(tmp_path.iterdir()) == [out]
     config = json.loads((out / "config.json").read_text())
     assert config["quantization_config"]["quant_algo"] == "W4A16_NVFP4"
     assert "exists" in quads(*arguments, NVFP4[0], "--weights-only", status=1).stderr

@@ -3,6 +3,7 @@
 
 #include <optional>
 
+#include "io/atomic_dir.h"
 #include "test_files.h"
 
 namespace quads {
@@ -30,6 +31,21 @@ TEST(OutputLock, AFileThatADeadProcessLeftIsTakenOver) {
   const TempDir dir;
   write_text(dir / ".lock", "");
   const OutputLock lock = OutputLock::inside(dir.path());
+}
+
+TEST(OutputLock, WhatDeadProcessesLeftOfTheOutputIsRemovedAndNothingElse) {
+  const TempDir dir;
+  std::filesystem::create_directory(dir / ".tmp-model-1");
+  write_text(dir / ".tmp-model-1" / "half", "1");
+  write_text(dir / ".tmp-model-22", "");
+  for (const char* other : {".tmp-model-2-1", ".tmp-model-", ".tmp-modeller-1", ".tmp-model-x"}) {
+    write_text(dir / other, "");
+  }
+  const std::filesystem::path output = dir / "model/";
+  const AtomicDir living(output);
+  const OutputLock lock = OutputLock::beside(output);
+  EXPECT_EQ(dir.num_entries(), 4U + 2U);
+  EXPECT_TRUE(std::filesystem::exists(living.path()));
 }
 
 TEST(OutputLock, AMissingFolderIsNamed) {
