@@ -1,5 +1,6 @@
 // quads pretrain: a supervised base for a built-in task.
 #include <cstdio>
+#include <regex>
 
 #include "base/error.h"
 #include "cli/task_options.h"
@@ -37,13 +38,38 @@ CharacterTokenizer make_tokenizer(const Task& task, const std::string& name) {
   return CharacterTokenizer(*vocabulary);
 }
 
+// What a check says of a model's config.json, in the names of the options that it is made from.
+std::string in_options(std::string message) {
+  constexpr std::string_view kFile = "config.json: ";
+  if (message.starts_with(kFile)) message.erase(0, kFile.size());
+  for (const auto& [key, option] : std::initializer_list<std::pair<const char*, const char*>>{
+           {"hidden_size", "--hidden-size"},
+           {"num_hidden_layers", "--num-layers"},
+           {"num_attention_heads", "--num-attention-heads"},
+           {"num_key_value_heads", "--num-key-value-heads"},
+           {"head_dim", "--head-dim"},
+           {"num_experts", "--num-experts"},
+           {"num_experts_per_tok", "--num-experts-per-tok"},
+           {"moe_intermediate_size", "--moe-intermediate-size"},
+           {"intermediate_size", "--intermediate-size"},
+           {"max_position_embeddings", "--max-position-embeddings"}}) {
+    message = std::regex_replace(message, std::regex(fmt::format("\\b{}\\b", key)), option);
+  }
+  return message;
+}
+
 ModelConfig make_config(const Options& options, const CharacterTokenizer& tokenizer) {
   ModelConfig config = options.model;
   config.vocab_size = tokenizer.vocab_size();
   config.pad_token_id = tokenizer.pad_id();
   if (tokenizer.eos_id()) config.eos_token_ids = {*tokenizer.eos_id()};
   config.architecture = config.num_experts > 0 ? Architecture::kQwen3Moe : Architecture::kQwen3;
-  validate(config, "the model's options");
+  try {
+    validate(config, "config.json");
+    [[maybe_unused]] const ParameterLayout checked(config);
+  } catch (const Error& error) {
+    fail("{}", in_options(error.what()));
+  }
   return config;
 }
 
