@@ -342,6 +342,9 @@ void RuntimeOptions::add(CLI::App* command) {
 
 std::unique_ptr<kernels::CpuRuntime> RuntimeOptions::make() const {
   const kernels::Isa chosen = isa == "auto" ? kernels::best_isa() : kernels::parse_isa(isa);
+  require(kernels::isa_available(chosen),
+          "--isa {}: this CPU does not have it; the best it has is {}", isa,
+          kernels::isa_name(kernels::best_isa()));
   return std::make_unique<kernels::CpuRuntime>(chosen, threads > 0 ? threads : available_cores());
 }
 

@@ -1,5 +1,7 @@
 // The command line: subcommands, and errors turned into one line and an exit code.
 
+#include <unistd.h>
+
 #include <cerrno>
 #include <csignal>
 #include <cstdio>
@@ -12,6 +14,11 @@
 #include "cli/command.h"
 
 namespace {
+
+constexpr int kFailed = 1, kUsage = 2, kInterrupted = 130;
+
+// Until a command asks for stop_requested(), which lets it end in order.
+void end_at_once(int) { ::_exit(kInterrupted); }
 
 // False, after saying so, if standard output did not take everything; a closed pipe is no error.
 bool flush_output() {
@@ -42,12 +49,13 @@ int main(int argc, char** argv) {
   // Errors of write() instead: a reader that has seen enough, a limit on the size of files.
   std::signal(SIGPIPE, SIG_IGN);
   std::signal(SIGXFSZ, SIG_IGN);
+  std::signal(SIGINT, end_at_once);
+  std::signal(SIGTERM, end_at_once);
   const std::vector<std::string> words(argv + 1, argv + argc);
   const auto report = [&](const std::string& message) {
     const std::string text = quads::cli::with_origin(app, words, message);
     std::fprintf(stderr, "quads: %s\n", quads::cli::printable(text).c_str());
   };
-  constexpr int kFailed = 1, kUsage = 2, kInterrupted = 130;
   try {
     app.parse(argc, argv);
     return flush_output() ? 0 : kFailed;

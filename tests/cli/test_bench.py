@@ -1,7 +1,12 @@
 """quads bench: the figures are there and fit together; their size is the machine's business."""
 
 import json
+import pathlib
+import re
 import shutil
+import signal
+import subprocess
+import time
 
 import pytest
 
@@ -113,6 +118,20 @@ def test_code_is_beside_the_start_of_python(quads):
     for row in found:
         assert row["tests_per_s"] == pytest.approx(row["programs_per_s"] * int(row["tests"]))
         assert row["x_python"] == pytest.approx(row["programs_per_s"] / row["python_per_s"])
+
+
+def test_a_stop_ends_with_130(quads):
+    command = [quads.program, "bench", "rollout", "--repeats", "1000000", "--threads", "1"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    while process.poll() is None:
+        time.sleep(0.01)
+        status = pathlib.Path(f"/proc/{process.pid}/status").read_text()
+        caught = int(re.search(r"SigCgt:\s*(\w+)", status)[1], 16)
+        if caught >> (signal.SIGTERM - 1) & 1:
+            break
+    process.send_signal(signal.SIGTERM)
+    process.communicate(timeout=60)
+    assert process.returncode == 130
 
 
 def test_bench_without_a_subject_is_wrong_usage(quads):

@@ -16,6 +16,16 @@ def test_info_as_json_names_the_instruction_set_and_libraries(quads):
     assert info["isa"] in quads("info", "--isa", "portable").stdout
 
 
+def test_an_instruction_set_that_is_not_there_is_named_with_its_option(quads, tmp_path):
+    info = json.loads(quads("info", "--json").stdout)
+    missing = {"avx2", "avx512", "amx"} - set(info["isa_available"])
+    if not missing:
+        pytest.skip("NOT TESTED: this CPU has every instruction set")
+    for isa in missing:
+        error = quads("eval", "--model", tmp_path, "--isa", isa, status=1).stderr
+        assert f"--isa {isa}: this CPU does not have it; the best it has is {info['isa']}" in error
+
+
 @pytest.mark.parametrize("command", COMMANDS)
 def test_every_command_has_help(quads, command):
     assert command in quads(command, "--help").stdout
