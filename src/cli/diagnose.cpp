@@ -43,13 +43,26 @@ Rac check(const Options& o) {
   const Rac rac = o.rac.make(.5);
   require(rac.ratio > 0, "--rac-ratio {}: a diagnosis with compensation needs a share above 0",
           o.rac.ratio);
-  if (o.prompts.empty()) o.task.check();
+  if (o.prompts.empty()) {
+    o.task.check();
+    return rac;
+  }
+  const auto excludes = [&](bool given, const char* option) {
+    require(!given, "--prompts {} and {}: the prompts come from one place: give one of them",
+            o.prompts, option);
+  };
+  const BuiltInTaskOptions& task = o.task.built_in;
+  excludes(!o.task.eval_data.empty(), "--eval-data");
+  excludes(!o.task.prompt_data.empty(), "--prompt-data");
+  excludes(task.name != BuiltInTaskOptions{}.name, "--task");
+  excludes(!task.options.empty(), "--task-option");
   return rac;
 }
 
 void run(const Options& o) {
   stop_requested();
   const Rac rac = from_options([&] { return check(o); });
+  from_options([&] { o.json.require_other("--per-token", o.per_token); });
   const auto runtime = o.runtime.make();
   if (!o.per_token.empty()) require_writable_target(o.per_token);
   o.json.require_writable();
@@ -72,8 +85,8 @@ void run(const Options& o) {
     };
   }
   const Diagnosis diagnosis = diagnose(*runtime, *model.parameters, options);
-  if (!o.per_token.empty()) write_token_deltas(o.per_token, diagnosis);
   o.json.write(diagnosis_tables(diagnosis), diagnosis_json(diagnosis));
+  if (!o.per_token.empty()) write_token_deltas(o.per_token, diagnosis);
 }
 
 }  // namespace

@@ -51,6 +51,7 @@ void check(const Options& o) {
 
 void run(const CLI::App& command, const Options& o) {
   from_options([&] { check(o); });
+  from_options([&] { o.json.require_other("--out", o.out); });
   const std::vector<NamedPrecision> precisions = from_options([&] { return o.precisions.make(); });
   const LoadOptions loading = from_options([&] { return o.generation.load_options(precisions); });
   require_available(parse_device(o.generation.device));
@@ -89,8 +90,8 @@ void run(const CLI::App& command, const Options& o) {
   for (size_t i = 0; i < precisions.size(); ++i) {
     named.push_back({precisions[i].name, &evaluations[i]});
   }
-  if (!o.out.empty()) write_by_problem(o.out, set, named);
   o.json.write(evaluations_table(named), evaluations_json(named));
+  if (!o.out.empty()) write_by_problem(o.out, set, named);
 }
 
 }  // namespace

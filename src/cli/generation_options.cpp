@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 
 #include "base/error.h"
@@ -21,6 +22,15 @@ NamedPrecision parse_named(const std::string& text, const RacOptions& rac) {
   if (text.size() > kRac.size()) options.ratio = text.substr(kRac.size()) + "%";
   const Precision precision = parse_precision(kRac, options.make(.5));
   return {precision_name(precision), precision};
+}
+
+// Of --temperature: greedy, or one that logits can be divided by.
+std::string check_temperature(const std::string& text) {
+  double value = 0;
+  const bool fits = CLI::detail::lexical_cast(text, value) && std::isfinite(value) &&
+                    (value == 0 || value >= kLeastTemperature);
+  return fits ? std::string()
+              : fmt::format("{} is neither 0 nor a number of at least {}", text, kLeastTemperature);
 }
 
 }  // namespace
@@ -79,7 +89,7 @@ void GenerationOptions::add_device_and_stored(CLI::App* command) {
 void GenerationOptions::add(CLI::App* command) {
   command->add_option("--temperature", temperature, "sampling temperature; 0 is greedy")
       ->capture_default_str()
-      ->check(not_negative());
+      ->check(CLI::Validator(check_temperature, "TEMPERATURE"));
   command->add_option("--top-p", top_p, "nucleus sampling; 1 is off")
       ->capture_default_str()
       ->check(share());
@@ -180,6 +190,19 @@ void JsonOption::add(CLI::App* command) {
                        "write JSON to this file; without a file, print it instead of the table")
           ->expected(0, 1)
           ->type_name("[FILE]");
+}
+
+void JsonOption::require_other(const char* option, const std::string& file) const {
+  if (path.empty() || file.empty()) return;
+  const auto place = [](const std::string& name) {
+    std::error_code error;
+    const std::filesystem::path absolute = std::filesystem::absolute(name);
+    std::filesystem::path found = std::filesystem::weakly_canonical(absolute, error);
+    return error ? absolute : found;  // as it is written, where it cannot be looked for
+  };
+  require(place(path) != place(file),
+          "{} {} and --json {}: one file for both: choose another for one of them", option, file,
+          path);
 }
 
 void JsonOption::require_writable() const {

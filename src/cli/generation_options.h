@@ -74,9 +74,12 @@ struct JsonOption {
   std::string path;
   const CLI::Option* option = nullptr;
   void add(CLI::App* command);
+  /// Error if it names the file that `option` names too; an empty one is none.
+  void require_other(const char* option, const std::string& file) const;
   /// Error unless `write` can write, before anything is computed for it.
   void require_writable() const;
-  /// Prints `table`, and writes `json` where it was asked for.
+  /// Prints `table`, and writes `json` where it was asked for. To be called before other files are
+  /// written: what was computed is shown even if they cannot be.
   void write(const std::string& table, const std::string& json) const;
 };
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <filesystem>
+#include <functional>
 
 #include "base/error.h"
 #include "compare/child_process.h"
@@ -93,7 +94,10 @@ RewardOptions RewardFlags::parsed() const {
   result.python = python.empty() ? default_python() : python;
   for (const std::string& entry : by_source) {
     const size_t equals = entry.rfind('=');
-    result.by_source[entry.substr(0, equals)] = entry.substr(equals + 1);
+    const std::string source = entry.substr(0, equals), type = entry.substr(equals + 1);
+    const auto [before, is_new] = result.by_source.emplace(source, type);
+    require(is_new, "--rm-by-source {}={}: {}={} is given too: give one of them", source, type,
+            source, before->second);
   }
   return result;
 }
@@ -146,10 +150,10 @@ void TaskOptions::add(CLI::App* command) {
                       "JSONL with problems to train on, instead of a built-in task");
   command->add_option("--eval-data", eval_data, "JSONL with problems to evaluate on");
   add_format(command);
-  command
-      ->add_flag("--rollout-shuffle,!--no-rollout-shuffle", data.shuffle,
-                 "go through the training file in a new random order each time")
-      ->default_str("true");
+  switches.push_back(command
+                         ->add_flag("--rollout-shuffle,!--no-rollout-shuffle", data.shuffle,
+                                    "go through the training file in a new random order each time")
+                         ->default_str("true"));
   rewards.add(command);
 }
 
@@ -177,10 +181,11 @@ void TaskOptions::add_format(CLI::App* command) {
                    "chatml, as Qwen3 has it; scripts/render_prompts.py renders others")
       ->capture_default_str()
       ->check(CLI::IsMember({"chatml"}));
-  command
-      ->add_flag("--enable-thinking,!--no-enable-thinking", format.enable_thinking,
-                 "without it, chatml starts the answer with an empty thought")
-      ->default_str("true");
+  switches.push_back(command
+                         ->add_flag("--enable-thinking,!--no-enable-thinking",
+                                    format.enable_thinking,
+                                    "without it, chatml starts the answer with an empty thought")
+                         ->default_str("true"));
   command->add_option("--on-bad-data", on_bad_data, "error, or skip: malformed lines are left out")
       ->capture_default_str()
       ->check(CLI::IsMember({"error", "skip"}));
@@ -192,6 +197,11 @@ void TaskOptions::add_format(CLI::App* command) {
 }
 
 void TaskOptions::check() const {
+  for (const CLI::Option* option : switches) {
+    const std::vector<std::string>& given = option->results();
+    require(std::ranges::adjacent_find(given, std::not_equal_to<>()) == given.end(),
+            "--{0} and --no-{0} are both given: give one of them", option->get_single_name());
+  }
   if (!from_files() && built_in.make()->reward() != nullptr) {
     rewards.require_none(built_in.name);
     return;

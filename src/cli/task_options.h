@@ -46,6 +46,7 @@ struct TaskOptions {
   std::string chat_template = "chatml";
   JsonlOptions data;
   RewardFlags rewards;
+  std::vector<const CLI::Option*> switches;  // with a --no-
 
   void add(CLI::App* command);
   /// The reading options alone, without --prompt-data and --eval-data.

@@ -28,7 +28,7 @@ struct Options {
   std::string rollout_precision, trainer_precision;
   std::string trainer_kernels = "shared";
   std::string device = "cpu";
-  std::string old_logprobs = "rollout";
+  std::string old_logprobs;  // empty: rollout, recomputed where a correction weighs them
   std::string lr_decay = "constant";
   std::string ratio_level = "token", loss_aggregation = "token-mean";
   std::string kl_type = "k3", correction = "none", correction_level = "token";
@@ -52,19 +52,29 @@ RlOptions make_rl_options(const Options& o) {
   rl.recipe = make_recipe(o.recipe, overrides);
   rl.trainer_kernels = parse_name<TrainerKernels>("--trainer-kernels", o.trainer_kernels);
   rl.device = parse_device(o.device);
-  rl.old_logprobs = parse_name<OldLogprobs>("--old-logprobs", o.old_logprobs);
   rl.lr.decay = parse_name<LrDecay>("--lr-decay", o.lr_decay);
   rl.loss.ratio_level = parse_name<RatioLevel>("--ratio-level", o.ratio_level);
   rl.loss.aggregation = parse_name<LossAggregation>("--loss-aggregation", o.loss_aggregation);
   rl.loss.max_response_length = rl.max_response_len;
   rl.loss.kl_estimator = parse_name<KlEstimator>("--kl-loss-type", o.kl_type);
+  require(!o.use_tis || o.correction == "none" || o.correction == "tis",
+          "--use-tis is --correction tis, but --correction {} is given too: give one of them",
+          o.correction);
   const CorrectionKind kind =
       o.use_tis ? CorrectionKind::kTis : parse_name<CorrectionKind>("--correction", o.correction);
   rl.loss.correction = default_correction(
       kind, parse_name<CorrectionLevel>("--correction-level", o.correction_level));
   if (o.tis_clip) rl.loss.correction.high = *o.tis_clip;
   if (o.tis_clip_low) rl.loss.correction.low = *o.tis_clip_low;
-  if (kind != CorrectionKind::kNone) rl.old_logprobs = OldLogprobs::kRecomputed;
+  if (!o.old_logprobs.empty()) {
+    rl.old_logprobs = parse_name<OldLogprobs>("--old-logprobs", o.old_logprobs);
+  } else if (kind != CorrectionKind::kNone) {
+    rl.old_logprobs = OldLogprobs::kRecomputed;
+  }
+  require(kind == CorrectionKind::kNone || rl.old_logprobs == OldLogprobs::kRecomputed,
+          "{} weighs the trainer's own log-probs against the rollout's, --old-logprobs {} does not "
+          "compute them: leave one of the two out",
+          o.use_tis ? "--use-tis" : "--correction " + o.correction, o.old_logprobs);
   rl.advantages.divide_by_std = o.advantage == "grpo";
   rl.trainer.adamw.bf16_masters = o.master_dtype == "bf16";
   check(rl);
@@ -280,8 +290,11 @@ std::pair<CLI::App*, std::shared_ptr<const Options>> declare(CLI::App& app) {
                              "token-mean (DAPO), sequence-mean (GRPO) or constant (Dr.GRPO)");
   number("--kl-loss-coef", rl.loss.kl_coef, "weight of the KL to the initial policy");
   add_names<KlEstimator>(command, "--kl-loss-type", o->kl_type, "its estimator");
-  add_names<OldLogprobs>(command, "--old-logprobs", o->old_logprobs,
-                         "rollout, or recomputed by the trainer");
+  command
+      ->add_option("--old-logprobs", o->old_logprobs,
+                   "rollout, or recomputed by the trainer; default rollout, with a correction "
+                   "recomputed")
+      ->check(CLI::IsMember(names_of<OldLogprobs>()));
   add_names<CorrectionKind>(command, "--correction", o->correction,
                             "for the rollout's policy not being the trainer's");
   add_names<CorrectionLevel>(command, "--correction-level", o->correction_level,

@@ -56,29 +56,28 @@ Recipe make_recipe(std::string_view name, const RecipeOverrides& overrides) {
             rac.ratio);
     return rac.ratio > 0 ? rac : Rac{};
   };
-  bool compensates = false;
   for (Precision* side : {&recipe.rollout, &recipe.trainer}) {
-    if (side->rac.ratio > 0) {
-      side->rac = rac_for(side->rac.ratio);
-      compensates = true;
-    }
+    if (side->rac.ratio > 0) side->rac = rac_for(side->rac.ratio);
   }
-  const auto override_side = [&](const std::optional<std::string>& text, Precision* side) {
+  std::string sides = fmt::format("recipe {}", name);
+  const auto override_side = [&](const char* option, const std::optional<std::string>& text,
+                                 Precision* side) {
     if (!text) return;
     *side = parse_precision(*text, *text == "nvfp4-rac" ? rac_for(.5) : Rac{});
-    compensates |= side->rac.ratio > 0;
+    sides += fmt::format(" {} {}", option, *text);
   };
-  override_side(overrides.rollout_precision, &recipe.rollout);
-  override_side(overrides.trainer_precision, &recipe.trainer);
+  override_side("--rollout-precision", overrides.rollout_precision, &recipe.rollout);
+  override_side("--trainer-precision", overrides.trainer_precision, &recipe.trainer);
   std::string compensated;
   for (const RecipeInfo& info : recipes()) {
     if (info.rollout.rac.ratio == 0) continue;
     compensated += fmt::format("{}{}", compensated.empty() ? "" : ", ", info.name);
   }
+  const bool compensates = recipe.rollout.rac.ratio > 0 || recipe.trainer.rac.ratio > 0;
   require(compensates || overrides.rac_ratio.value_or(0.) == 0.,
-          "--rac-ratio {}: recipe {} has no residual compensation; {} have, and so has "
+          "--rac-ratio {}: {} has no residual compensation; {} have, and so has "
           "--rollout-precision nvfp4-rac",
-          overrides.rac_ratio.value_or(0.), name, compensated);
+          overrides.rac_ratio.value_or(0.), sides, compensated);
   return recipe;
 }
 

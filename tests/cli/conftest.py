@@ -38,3 +38,22 @@ def base(quads, tmp_path_factory):
         "--lr", 5e-3, "--lr-warmup-steps", 5, "--threads", 1,
     )  # fmt: skip
     return out
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    """A file system in memory, remounted with another size by calling it with the bytes, and "ro" or "rw"."""
+    if os.geteuid() != 0:
+        pytest.skip("NOT TESTED: a full disk needs a tmpfs, and mounting one needs root")
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64M", "tmpfs", disk])
+    if mounted.returncode != 0:
+        pytest.skip("NOT TESTED: a full disk needs a tmpfs, and mounting one failed")
+
+    def resize(size, mode="rw"):
+        subprocess.run(["mount", "-o", f"remount,size={size},{mode}", disk], check=True)
+
+    resize.path = disk
+    yield resize
+    subprocess.run(["umount", disk], check=True)

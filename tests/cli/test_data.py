@@ -162,6 +162,8 @@ def test_reward_options_are_checked(quads, base, files, tmp_path):
     assert "2 weights for 1 rewards" in error("--rm-weights", ".7,.3", status=2)
     assert "needs --rm-command" in error("--rm-by-source", "gsm8k=command", status=2)
     assert "SOURCE=NAME is expected" in error("--rm-by-source", "gsm8k", status=2)
+    twice = error("--rm-by-source", "a=math,a=exact", status=2)
+    assert "--rm-by-source a=exact: a=math is given too" in twice
     lines = write_lines(tmp_path / "x.jsonl", [TRAIN[0] | {"metadata": {"rm_type": "f1"}}])
     unknown = train(quads, base, tmp_path / "a", "--prompt-data", lines, status=1).stderr
     assert f"{lines}:1: " in unknown and "unknown reward 'f1'" in unknown

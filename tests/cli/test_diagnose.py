@@ -46,3 +46,13 @@ def test_prompts_may_come_from_a_file(quads, base, tmp_path):
     )  # fmt: skip
     projections = {row["projection"] for row in json.loads(result.stdout)["projections"]}
     assert projections == {"qkv", "out", "gate_up", "down"}
+
+
+def test_two_sources_of_prompts_or_one_file_for_two_outputs_are_refused(quads, base, tmp_path):
+    arguments = ["diagnose", "--model", base, "--prompts", tmp_path / "p.jsonl"]
+    for option, value in (("--eval-data", "d.jsonl"), ("--task-option", "first_digits=1")):
+        error = quads(*arguments, option, value, status=2).stderr
+        assert f"--prompts {tmp_path / 'p.jsonl'} and {option}: " in error
+    same = tmp_path / "x.json"
+    error = quads("diagnose", "--model", base, "--json", same, "--per-token", same, status=2).stderr
+    assert f"--per-token {same} and --json {same}: one file for both" in error

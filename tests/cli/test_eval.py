@@ -116,3 +116,34 @@ def test_wrong_usage_ends_with_2_and_failures_with_1(quads, base, tmp_path):
     missing = tmp_path / "missing"
     error = quads("eval", "--model", missing, status=1).stderr
     assert str(missing) in error and error.count("\n") == 1
+
+
+def test_one_file_for_two_outputs_is_refused(quads, base, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for out, json_file in (("a.json", "a.json"), ("a.json", "./a.json"), (tmp_path / "a.json", "a.json")):
+        error = quads("eval", "--model", base, *TASK, "--out", out, "--json", json_file, status=2).stderr
+        assert f"--out {out} and --json {json_file}: one file for both" in error
+
+
+def test_a_full_disk_does_not_lose_the_result(quads, base, small_disk):
+    small_disk("16k")
+    (small_disk.path / "full").write_bytes(bytes(12 << 10))
+    result = quads(
+        "eval", "--model", base, *TASK, "--n-samples-per-prompt", 8, "--out",
+        small_disk.path / "a.jsonl", "--threads", 1, status=1,
+    )  # fmt: skip
+    assert "No space left" in result.stderr and "bf16" in result.stdout
+
+
+@pytest.mark.parametrize("option", ["--out", "--json"])
+def test_a_place_that_is_read_only_is_told_before_anything_is_read(quads, small_disk, tmp_path, option):
+    small_disk("64k", "ro")
+    file = small_disk.path / "a.json"
+    error = quads("eval", "--model", tmp_path / "none", *TASK, option, file, status=1).stderr
+    assert f"{file}: cannot be written: Read-only file system" in error
+
+
+@pytest.mark.parametrize("value", ["1e-39", "-1", "nan"])
+def test_a_temperature_that_logits_cannot_be_divided_by_is_wrong_usage(quads, tmp_path, value):
+    error = quads("eval", "--model", tmp_path, f"--temperature={value}", status=2).stderr
+    assert f"--temperature: {value} is neither 0 nor a number of at least 0.001" in error

@@ -1,7 +1,6 @@
 """quads train: runs stopped, killed and resumed; metrics; every recipe and option."""
 
 import json
-import os
 import resource
 import shutil
 import signal
@@ -305,25 +304,6 @@ def test_resuming_under_another_recipe_is_refused(train, tmp_path):
     assert ((run / "metrics.jsonl").read_bytes(), (run / "config.toml").read_bytes()) == before
 
 
-@pytest.fixture
-def small_disk(tmp_path):
-    """A file system in memory, remounted with another size by calling it with the bytes."""
-    if os.geteuid() != 0:
-        pytest.skip("NOT TESTED: a full disk needs a tmpfs, and mounting one needs root")
-    disk = tmp_path / "disk"
-    disk.mkdir()
-    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64M", "tmpfs", disk])
-    if mounted.returncode != 0:
-        pytest.skip("NOT TESTED: a full disk needs a tmpfs, and mounting one failed")
-
-    def resize(size):
-        subprocess.run(["mount", "-o", f"remount,size={size}", disk], check=True)
-
-    resize.path = disk
-    yield resize
-    subprocess.run(["umount", disk], check=True)
-
-
 def test_a_full_disk_is_an_error_that_leaves_the_last_checkpoint(train, small_disk, tmp_path):
     options = ["--save-interval", 2, "--keep-checkpoints", 0]
     whole = train(tmp_path / "whole", "quads", *options, "--num-rollout", 6)
@@ -385,8 +365,6 @@ def test_a_damaged_checkpoint_is_named(train, tmp_path, name, damage):
         ({"updates": -1}, "updates is -1, expected one in"),
         ({"next_prompt": 2**62}, f"next_prompt is {2**62}"),
         ({"optimizer_updates": 3}, "optimizer_updates is 3"),
-        ({"unevaluated": "[]"}, "unevaluated"),
-        ({"unevaluated": '{"step": 4}'}, "unevaluated"),
     ],
     ids=str,
 )
@@ -413,6 +391,22 @@ def test_moments_that_cannot_be_are_named(train, tmp_path, bits):
     file.write_bytes(data[:at] + bits.to_bytes(4, "little") + data[at + 4 :])
     error = one_line(train(run, "bf16", "--resume", status=1))
     assert str(file) in error and name in error
+
+
+@pytest.mark.parametrize("line", ["[]", "{", '{"step": "x"}'])
+def test_a_damaged_step_without_evaluation_is_named(train, tmp_path, line):
+    run = train(tmp_path / "run", "bf16", "--num-rollout", 1)
+    (run / "unevaluated.json").write_text(line)
+    error = one_line(train(run, "bf16", "--num-rollout", 2, "--resume", status=1))
+    assert str(run / "unevaluated.json") in error
+
+
+def test_a_step_without_evaluation_of_no_checkpoint_is_removed(train, tmp_path):
+    run = train(tmp_path / "run", "bf16", "--num-rollout", 1)
+    (run / "unevaluated.json").write_text('{"step": 4}')
+    train(run, "bf16", "--num-rollout", 2, "--resume")
+    assert [row["step"] for row in rows(run)] == [0, 1]
+    assert not (run / "unevaluated.json").exists()
 
 
 def test_what_is_no_checkpoint_does_not_keep_a_run_from_resuming(train, tmp_path):
@@ -741,6 +735,7 @@ def test_truncated_sampling_must_be_allowed(train, tmp_path):
         ("quads", ["--lr-warmup-steps", 3], 2, "--lr-warmup-steps 3 is more than the run's 2"),
         ("quads", ["--rollout-max-context-len", 1025], 1, "max_position_embeddings = 1024"),
         ("quads", ["--rollout-max-response-len", 1024], 1, "--rollout-max-response-len 1024"),
+        ("quads", ["--eval-max-response-len", 1024], 1, "--eval-max-response-len 1024"),
         ("quads", ["--lr", 1, "--lr", 2], 2, "--lr is given 2 times: give it once"),
         ("bf16", ["--rac-ratio", "0.5"], 2, "nvfp4-rac, quads, quads-aligned have"),
         ("quads", ["--n-samples-per-prompt", 0], 2, "--n-samples-per-prompt"),
@@ -751,6 +746,16 @@ def test_truncated_sampling_must_be_allowed(train, tmp_path):
         ("quads", ["--rollout-temperature", 0], 2, "--rollout-temperature"),
         ("quads", ["--rollout-temperature", "nan"], 2, "--rollout-temperature"),
         ("quads", ["--rollout-temperature", "inf"], 2, "--rollout-temperature"),
+        ("quads", ["--rollout-temperature", 1e-39], 2, "--rollout-temperature must be finite and at"),
+        ("quads", ["--eval-temperature", 1e-39], 2, "--eval-temperature"),
+        ("quads", ["--use-tis", "--correction", "mis"], 2, "--use-tis is --correction tis, but --correction mis"),
+        ("quads", ["--use-tis", "--old-logprobs", "rollout"], 2, "--use-tis weighs the trainer's"),
+        ("quads", ["--correction", "mis", "--old-logprobs", "rollout"], 2, "--correction mis weighs"),
+        ("quads", ["--correction", "mis", "--old-logprobs", "rollout"], 2, "--old-logprobs rollout does"),
+        ("quads", ["--rollout-precision", "bf16", "--rac-ratio", "25%"], 2,
+         "--rac-ratio 0.25: recipe quads --rollout-precision bf16 has no residual compensation"),
+        ("quads", ["--rollout-shuffle", "--no-rollout-shuffle"], 2,
+         "--rollout-shuffle and --no-rollout-shuffle are both given"),
         ("quads", ["--lr", "nan"], 2, "lr"),
         ("quads", ["--lr", -1], 2, "--lr is -1"),
         ("quads", ["--eps-clip", -0.1], 2, "--eps-clip is -0.1"),
