@@ -72,10 +72,11 @@ AtomicDir::AtomicDir(fs::path path, Existing existing)
   if (fs::exists(temporary_, error)) {
     require(remove_if_stale(temporary_), "{}: is being written by another process", path_.string());
   }
-  require(::mkdir(temporary_.c_str(), 0755) == 0, "{}: cannot create: {}", temporary_.string(),
-          errno_text());
+  const bool made = ::mkdir(temporary_.c_str(), 0755) == 0;
+  require(made, "{}: cannot create: {}", temporary_.string(), errno_text());
   lock_ = open_file(temporary_, O_RDONLY | O_DIRECTORY);
-  require(try_lock(lock_), "{}: cannot lock: {}", temporary_.string(), errno_text());
+  const bool locked = try_lock(lock_);
+  require(locked, "{}: cannot lock: {}", temporary_.string(), errno_text());
 }
 
 AtomicDir::~AtomicDir() {

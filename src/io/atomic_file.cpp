@@ -37,7 +37,8 @@ AtomicFile::AtomicFile(std::filesystem::path path)
     fd_.reset();
     fail("{}: is being written by another process or thread", path_.string());
   }
-  require(::ftruncate(fd_.get(), 0) == 0, "{}: cannot write: {}", path_.string(), errno_text());
+  const bool cut = ::ftruncate(fd_.get(), 0) == 0;
+  require(cut, "{}: cannot write: {}", path_.string(), errno_text());
 }
 
 AtomicFile::~AtomicFile() {
@@ -53,9 +54,11 @@ void AtomicFile::write(std::span<const std::byte> bytes) {
 
 void AtomicFile::commit() {
   require(fd_.get() >= 0, "{}: committed twice", path_.string());
-  require(::fsync(fd_.get()) == 0, "{}: cannot sync to disk: {}", path_.string(), errno_text());
-  require(::rename(temporary_.c_str(), path_.c_str()) == 0, "{}: cannot rename {} to it: {}",
-          path_.string(), temporary_.string(), errno_text());
+  const bool synced = ::fsync(fd_.get()) == 0;
+  require(synced, "{}: cannot sync to disk: {}", path_.string(), errno_text());
+  const bool renamed = ::rename(temporary_.c_str(), path_.c_str()) == 0;
+  require(renamed, "{}: cannot rename {} to it: {}", path_.string(), temporary_.string(),
+          errno_text());
   fd_.reset();
   sync_path(parent_of(path_));
 }

@@ -44,7 +44,8 @@ bool try_lock(const UniqueFd& fd) { return ::flock(fd.get(), LOCK_EX | LOCK_NB) 
 
 void sync_path(const std::filesystem::path& path) {
   const UniqueFd fd = open_file(path, O_RDONLY);
-  require(::fsync(fd.get()) == 0, "{}: cannot sync to disk: {}", path.string(), errno_text());
+  const bool synced = ::fsync(fd.get()) == 0;
+  require(synced, "{}: cannot sync to disk: {}", path.string(), errno_text());
 }
 
 std::filesystem::path parent_of(const std::filesystem::path& path) {

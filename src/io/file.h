@@ -32,7 +32,8 @@ class UniqueFd {
   int fd_;
 };
 
-/// "No space left on device" for the current errno.
+/// "No space left on device" for the current errno. Not in one expression with the call that sets
+/// it: arguments are evaluated in any order.
 std::string errno_text();
 
 /// Opens with O_CLOEXEC added; an Error that names the path if it cannot.

@@ -13,8 +13,8 @@ namespace quads {
 namespace {
 
 void truncate_to(int fd, size_t size, const std::filesystem::path& path) {
-  require(::ftruncate(fd, static_cast<off_t>(size)) == 0, "{}: cannot cut to {} bytes: {}",
-          path.string(), size, errno_text());
+  const bool cut = ::ftruncate(fd, static_cast<off_t>(size)) == 0;
+  require(cut, "{}: cannot cut to {} bytes: {}", path.string(), size, errno_text());
 }
 
 }  // namespace
@@ -43,7 +43,8 @@ void JsonlWriter::write(const Json& document) {
 }
 
 void JsonlWriter::sync() {
-  require(::fsync(fd_.get()) == 0, "{}: cannot sync to disk: {}", path_.string(), errno_text());
+  const bool synced = ::fsync(fd_.get()) == 0;
+  require(synced, "{}: cannot sync to disk: {}", path_.string(), errno_text());
 }
 
 void truncate_jsonl(const std::filesystem::path& path,

@@ -16,7 +16,8 @@ MappedFile::MappedFile(const std::filesystem::path& path) {
   // O_NONBLOCK: opening a FIFO must give an error below, not wait for a writer.
   const UniqueFd fd = open_file(path, O_RDONLY | O_NONBLOCK);
   struct stat info {};
-  require(::fstat(fd.get(), &info) == 0, "{}: cannot stat: {}", path.string(), errno_text());
+  const bool known = ::fstat(fd.get(), &info) == 0;
+  require(known, "{}: cannot stat: {}", path.string(), errno_text());
   require(S_ISREG(info.st_mode), "{}: not a regular file", path.string());
   const auto size = static_cast<size_t>(info.st_size);
   if (size == 0) {
