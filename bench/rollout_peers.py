@@ -213,7 +213,7 @@ def measure_quads(program, shape, precisions, scopes, batches, response_len, thr
         found = run_quads(program, shape, some, scope, batches, response_len, threads, repeats, isa)
         for row in found:
             label = row["precision"] + suffix
-            rates.setdefault(label, {})[int(row["batch"])] = row["tokens_per_s"]
+            rates.setdefault(label, {})[row["batch"]] = row["tokens_per_s"]
             print(f"quads {label} batch {row['batch']}: {row['tokens_per_s']:,.0f} tokens/s", flush=True)
     return rates
 

@@ -64,7 +64,7 @@ Result bench_code(const CodeBench& bench) {
   for (const int64_t tests : {1, 10}) {
     const double per_s =
         static_cast<double>(bench.programs) / score_seconds(reward, bench.programs, tests);
-    result.rows.push_back({.labels = {{"tests", std::to_string(tests)}},
+    result.rows.push_back({.labels = {{"tests", tests}},
                            .figures = {{"programs_per_s", per_s},
                                        {"tests_per_s", per_s * static_cast<double>(tests)},
                                        {"python_per_s", starts_per_s},

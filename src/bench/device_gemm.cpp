@@ -193,7 +193,7 @@ void add_rows(const std::vector<Cell>& cells, const DeviceGemmBench& options, Re
       };
       for (const Cell& cell : found) {
         result.rows.push_back({.labels = {{"product", product},
-                                          {"tokens", fmt::format("{}", tokens)},
+                                          {"tokens", tokens},
                                           {"kind", cell.kind},
                                           {"tile", cell.tile}},
                                .figures = {{"us", cell.us},

@@ -97,7 +97,7 @@ void add_kernel_times(CudaGenerator& generator, std::span<const Request> request
   for (const KernelTimes::Entry& entry : entries) {
     const auto calls = static_cast<double>(entry.calls);
     result.rows.push_back({.labels = {{"precision", precision},
-                                      {"batch", fmt::format("{}", requests.size())},
+                                      {"batch", std::ssize(requests)},
                                       {"kernel", entry.kernel}},
                            .figures = {{"calls", calls},
                                        {"us", entry.microseconds},
@@ -171,7 +171,7 @@ Result bench_device_rollout(kernels::CpuRuntime&, const RolloutBench& options) {
       const double bytes =
           step_bytes(generator.backend().model(), batch, options.prompt_len + tokens_of(batch) / 2);
       result.rows.push_back(
-          {.labels = {{"precision", name}, {"batch", fmt::format("{}", batch)}},
+          {.labels = {{"precision", name}, {"batch", batch}},
            .figures = {
                {"decode_tokens_per_s", rate},
                {"x_bf16", times("bf16")},

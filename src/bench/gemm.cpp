@@ -156,9 +156,9 @@ Result bench_gemm(kernels::CpuRuntime& runtime, const std::vector<GemmShape>& sh
       const auto add = [&](const char* kind, double seconds, double aten, double bytes) {
         result.rows.push_back(
             {.labels = {{"kind", kind},
-                        {"N", fmt::format("{}", shape.n)},
-                        {"K", fmt::format("{}", shape.k)},
-                        {"M", fmt::format("{}", m)},
+                        {"N", shape.n},
+                        {"K", shape.k},
+                        {"M", m},
                         {"weights", cold ? "memory" : "cache"}},
              .figures = {{"us", seconds * 1e6},
                          {"gflops", flops / seconds / 1e9},

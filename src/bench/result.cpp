@@ -20,10 +20,13 @@ std::string result_table(const Result& result) {
   TableText table;
   for (const Row& row : result.rows) {
     std::vector<std::string>& cells = table.rows.emplace_back();
-    for (const auto& [name, text] : row.labels) cells.push_back(text);
+    for (const auto& [name, label] : row.labels) {
+      cells.push_back(
+          std::visit([](const auto& value) { return fmt::format("{}", value); }, label));
+    }
     for (const auto& [name, value] : row.figures) cells.push_back(figure_text(value));
     if (!table.header.empty()) continue;
-    for (const auto& [name, text] : row.labels) table.header.push_back(name);
+    for (const auto& [name, label] : row.labels) table.header.push_back(name);
     for (const auto& [name, value] : row.figures) table.header.push_back(name);
   }
   std::string text = result.notes + "\n";
@@ -45,7 +48,9 @@ std::string result_json(const Result& result) {
   }
   for (const Row& row : result.rows) {
     nlohmann::ordered_json entry;
-    for (const auto& [name, text] : row.labels) entry[name] = text;
+    for (const auto& [name, label] : row.labels) {
+      std::visit([&, &name = name](const auto& value) { entry[name] = value; }, label);
+    }
     for (const auto& [name, value] : row.figures) entry[name] = value;  // NaN is written as null
     json["rows"].push_back(std::move(entry));
   }

@@ -10,8 +10,8 @@
 namespace quads::bench {
 
 struct Row {
-  std::vector<std::pair<std::string, std::string>> labels;  // what was measured
-  std::vector<std::pair<std::string, double>> figures;      // NaN: does not apply
+  std::vector<std::pair<std::string, std::variant<std::string, int64_t>>> labels;  // of what
+  std::vector<std::pair<std::string, double>> figures;  // NaN: does not apply
 };
 
 /// All rows have the same labels and figures.
@@ -24,8 +24,8 @@ struct Result {
 };
 
 std::string result_table(const Result& result);
-/// {"benchmark", "notes", "machine": {...}, "rows": [{label: text, figure: number or null}]},
-/// indented.
+/// {"benchmark", "notes", "machine": {...}, "rows": [{label: text or number, figure: number or
+/// null}]}, indented.
 std::string result_json(const Result& result);
 
 }  // namespace quads::bench

@@ -74,8 +74,7 @@ Result bench_rollout(kernels::CpuRuntime& runtime, const RolloutBench& options) 
           in_memory ? static_cast<double>(batch) * bandwidth / step_bytes(generator.model(), batch)
                     : kNone;
       result.rows.push_back(
-          {.labels = {{"precision", precision_name(precision)},
-                      {"batch", fmt::format("{}", batch)}},
+          {.labels = {{"precision", precision_name(precision)}, {"batch", batch}},
            .figures = {{"tokens_per_s", rate},
                        {"x_bf16", bf16.contains(batch) ? rate / bf16[batch] : kNone},
                        {"limit_tokens_per_s", limit},

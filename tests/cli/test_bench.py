@@ -19,7 +19,7 @@ def test_gemm_has_a_peer_beside_every_figure(quads):
     found = rows(quads, "gemm", "--m", 64)
     assert len(found) == 4 * 6
     for row in found:
-        flops = 2 * int(row["M"]) * int(row["N"]) * int(row["K"])
+        flops = 2 * row["M"] * row["N"] * row["K"]
         assert row["gflops"] == pytest.approx(flops / row["us"] / 1e3)
         assert row["x_aten"] > 0
         assert (row["x_aten"] == 1) == (row["kind"] == "aten bf16")
@@ -38,7 +38,7 @@ def test_gemm_on_a_gpu_is_beside_pytorch_and_the_floor(quads):
     own = ["nvfp4", "nvfp4-rac50", "nvfp4-rac100", "nvfp4-rac100:floor", "fp8", "bf16"]
     peers = ["torch fp8", "torch bf16"]
     for product in ("gate_up", "down", "layer"):
-        for tokens in ("8", "64"):
+        for tokens in (8, 64):
             cells = [r for r in found if (r["product"], r["tokens"]) == (product, tokens)]
             kinds = {row["kind"]: row for row in cells}
             assert list(kinds) == (own if product == "layer" else own + peers)
@@ -59,7 +59,7 @@ def test_rollout_is_relative_to_bf16(quads):
         quads, "rollout", "--batch", 8, "--response-len", 4, "--repeats", 1,
         "--precision", "bf16,nvfp4",
     )  # fmt: skip
-    assert [row["precision"] for row in found] == ["bf16", "nvfp4"]
+    assert [(row["precision"], row["batch"]) for row in found] == [("bf16", 8), ("nvfp4", 8)]
     assert found[1]["x_bf16"] == pytest.approx(found[1]["tokens_per_s"] / found[0]["tokens_per_s"])
 
 
@@ -114,9 +114,9 @@ def test_threads_are_a_whole_number(quads, tmp_path):
 
 def test_code_is_beside_the_start_of_python(quads):
     found = rows(quads, "code", "--programs", 4)
-    assert [row["tests"] for row in found] == ["1", "10"]
+    assert [row["tests"] for row in found] == [1, 10]
     for row in found:
-        assert row["tests_per_s"] == pytest.approx(row["programs_per_s"] * int(row["tests"]))
+        assert row["tests_per_s"] == pytest.approx(row["programs_per_s"] * row["tests"])
         assert row["x_python"] == pytest.approx(row["programs_per_s"] / row["python_per_s"])
 
 
