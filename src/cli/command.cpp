@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <charconv>
 #include <cmath>
 #include <csignal>
 #include <ctime>
@@ -20,6 +21,12 @@
 
 namespace quads::cli {
 namespace {
+
+// "quads bench gemm".
+std::string words_of(const CLI::App& command) {
+  const CLI::App* parent = command.get_parent();
+  return (parent == nullptr ? "" : words_of(*parent) + " ") + command.get_name();
+}
 
 // A TOML value as the text that the option's own parser takes.
 std::string scalar_text(const toml::node& node, const std::string& key) {
@@ -59,6 +66,10 @@ void flatten(const toml::table& table, const std::string& prefix,
 }
 
 std::vector<ConfigValue> read_config(const std::string& path) {
+  std::error_code error;
+  if (std::filesystem::is_directory(path, error)) {  // which opens, and is empty
+    throw CLI::FileError(fmt::format("--config {} is a folder: name a TOML file", path));
+  }
   std::ifstream file(path);
   if (!file) throw CLI::FileError(fmt::format("--config {}: cannot be read", path));
   std::vector<ConfigValue> values;
@@ -67,6 +78,8 @@ std::vector<ConfigValue> read_config(const std::string& path) {
   } catch (const toml::parse_error& error) {
     throw CLI::ConfigError(
         fmt::format("{}:{}: {}", path, error.source().begin.line, error.description()));
+  } catch (const CLI::ConfigError& error) {
+    throw CLI::ConfigError(fmt::format("{}: {}", path, error.what()));
   }
   return values;
 }
@@ -81,8 +94,8 @@ void apply_config(CLI::App* command, const std::string& path) {
     }
     CLI::Option* option = command->get_option_no_throw("--" + value.name);
     if (option == nullptr || value.name == "config") {
-      throw CLI::ConfigError(fmt::format("{}: unknown key '{}' (see quads {} --help)", path,
-                                         value.name, command->get_name()));
+      throw CLI::ConfigError(fmt::format("{}: unknown key '{}' (see {} --help)", path, value.name,
+                                         words_of(*command)));
     }
     if (!option->empty() || value.values.empty()) continue;
     try {
@@ -108,12 +121,12 @@ std::string toml_value(const std::string& text) {
   } catch (const std::exception&) {
     used = 0;
   }
-  const bool plain =
-      used == text.size() && std::isfinite(number) &&
-      text.find_first_of("0123456789") == (text.find_first_of("+-") == 0 ? 1U : 0U) &&
-      text.find_first_not_of("0123456789+-.eE") == std::string::npos &&
-      (text.size() == 1 || text[0] != '0' || text[1] == '.') &&
-      text.find(".e") == std::string::npos && text.back() != '.';
+  const size_t first = text.find_first_of("+-") == 0 ? 1 : 0;  // digit
+  const bool plain = used == text.size() && std::isfinite(number) &&
+                     text.find_first_of("0123456789") == first &&
+                     text.find_first_not_of("0123456789+-.eE") == std::string::npos &&
+                     (text.size() == first + 1 || text[first] != '0' || text[first + 1] == '.') &&
+                     text.find(".e") == std::string::npos && text.back() != '.';
   if (plain) return text;
   std::ostringstream out;
   out << toml::value<std::string>(text);
@@ -146,28 +159,75 @@ void require_model_directory(const std::filesystem::path& directory) {
        newest ? "its newest model is " + newest->string() : "it has no checkpoint yet");
 }
 
-// CLI11's own checks take a NaN for one of any range, and name the bounds of a double, three
-// hundred digits.
+// The decimal number that is the whole of `text`, or what is wrong with it.
+template <class Number>
+std::errc parse_decimal(std::string_view text, Number& value) {
+  if (text.starts_with('+') && !text.starts_with("+-")) text.remove_prefix(1);
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  return end == text.data() + text.size() ? error : std::errc::invalid_argument;
+}
+
+// Puts a whole number into the form that CLI11 reads as decimal; what is wrong with it otherwise.
+std::string normalise_whole(std::string& text) {
+  int64_t value = 0;
+  const std::errc error = parse_decimal(text, value);
+  if (error == std::errc::result_out_of_range) {
+    return fmt::format("{} is not in the range of {} to {}", text,
+                       std::numeric_limits<int64_t>::min(), std::numeric_limits<int64_t>::max());
+  }
+  if (error != std::errc()) return fmt::format("{} is not a whole number in decimal", text);
+  text = fmt::format("{}", value);
+  return {};
+}
+
+std::string check_real(const std::string& text) {
+  double value = 0;
+  return parse_decimal(text, value) == std::errc() && std::isfinite(value)
+             ? std::string()
+             : fmt::format("{} is not a finite number in decimal", text);
+}
+
+// CLI11's own checks name the bounds of a double, three hundred digits.
 CLI::Validator number_check(const char* name, const char* wanted, bool (*holds)(double)) {
   return {[=](const std::string& text) {
             double value = 0;
-            return CLI::detail::lexical_cast(text, value) && std::isfinite(value) && holds(value)
+            return parse_decimal(text, value) == std::errc() && holds(value)
                        ? std::string()
                        : fmt::format("{} is not a number {}", text, wanted);
           },
           name};
 }
 
+// Bytes above 0 of a text like 512MiB, 512M or 1000.
+int64_t parse_size(const std::string& text) {
+  const size_t digits = std::min(text.find_first_not_of("0123456789"), text.size());
+  std::string number = text.substr(0, digits);
+  int64_t bytes = 0;
+  if (normalise_whole(number).empty()) {
+    try {
+      number += text.substr(digits);
+      CLI::AsSizeValue(false)(number);
+      if (parse_decimal(number, bytes) != std::errc()) bytes = 0;
+    } catch (const CLI::ValidationError&) {
+      bytes = 0;
+    }
+  }
+  if (bytes <= 0) {
+    throw CLI::ValidationError(
+        fmt::format("'{}' is not a size above 0 and below 8EiB: write 512MiB or 2GiB", text));
+  }
+  return bytes;
+}
+
 // The first word that its command does not know, in one line; CLI11 lists them all, backwards.
 std::optional<std::string> unknown_word(const CLI::App& app) {
-  std::string path = app.get_name();
   const CLI::App* command = &app;
   while (command->remaining().empty()) {
     const std::vector<CLI::App*> given = command->get_subcommands();
     if (given.empty()) return std::nullopt;
     command = given.front();
-    path += " " + command->get_name();
   }
+  const std::string path = words_of(*command);
   std::string word = command->remaining().front();
   if (!word.starts_with('-')) {
     const bool commands = !command->get_subcommands([](const CLI::App*) { return true; }).empty();
@@ -297,6 +357,42 @@ std::string usage_error(const CLI::App& app, const CLI::Error& error) {
                      text.substr(text.rfind(' ') + 1));
 }
 
+void add_value_checks(CLI::App& app) {
+  for (CLI::Option* option : app.get_options()) {
+    if (option->get_expected_max() == 0) continue;  // a flag
+    const std::string types = option->get_type_name();
+    const std::string type = types.substr(0, types.find(':'));
+    const bool whole = type == "INT" || type == "UINT", real = type == "FLOAT";
+    if (!whole && !real && type != "TEXT") continue;
+    const auto check = [=](std::string& text) -> std::string {
+      if (text.empty()) return "the value is empty";
+      if (whole) return normalise_whole(text);
+      return real ? check_real(text) : std::string();
+    };
+    option->transform(CLI::Validator(check, ""));  // comes first
+  }
+  for (CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; })) {
+    add_value_checks(*command);
+  }
+}
+
+void require_out_folder(const std::filesystem::path& out) {
+  std::filesystem::path there = std::filesystem::absolute(out);
+  std::error_code error;
+  while (!std::filesystem::exists(there, error) && there.has_relative_path()) {
+    there = there.parent_path();
+  }
+  require(std::filesystem::is_directory(there, error), "--out {}: {} is a file: choose a folder",
+          out.string(), there.string());
+}
+
+void make_out_folder(const std::filesystem::path& out) {
+  require_out_folder(out);
+  std::error_code error;
+  std::filesystem::create_directories(out, error);
+  require(!error, "--out {}: the folder cannot be made: {}", out.string(), error.message());
+}
+
 const CLI::Validator& positive() {
   static const CLI::Validator validator =
       number_check("POSITIVE", "above 0", [](double value) { return value > 0; });
@@ -306,12 +402,6 @@ const CLI::Validator& positive() {
 const CLI::Validator& not_negative() {
   static const CLI::Validator validator =
       number_check("NONNEGATIVE", "of at least 0", [](double value) { return value >= 0; });
-  return validator;
-}
-
-const CLI::Validator& finite() {
-  static const CLI::Validator validator =
-      number_check("FINITE", "that is finite", [](double) { return true; });
   return validator;
 }
 
@@ -352,12 +442,8 @@ CLI::Option* add_kv_memory(CLI::App* command, int64_t& bytes) {
   bytes = int64_t{256} << 20;
   return command->add_option("--kv-memory", bytes, "memory of the KV pages, like 512MiB")
       ->default_str("256MiB")
-      ->transform(CLI::AsSizeValue(false))
-      ->transform([](const std::string& text) {  // comes first; CLI11 takes -1 for 2^64 - 1
-        if (text.starts_with('-')) throw CLI::ValidationError(text + " is not a size above 0");
-        return text;
-      })
-      ->check(positive());
+      ->type_name("SIZE")
+      ->transform([](const std::string& text) { return fmt::format("{}", parse_size(text)); });
 }
 
 void MicroBatchOptions::add(CLI::App* command) {
@@ -406,8 +492,9 @@ QuantizeScope ScopeOptions::make(const ModelConfig& model) const {
   for (int64_t l = 0; l < model.num_hidden_layers; ++l) any_sparse |= model.is_sparse(l);
   require(any_sparse || result.what == QuantizeScope::What::kLinears,
           "--quantize experts: the model has no experts; use --quantize linears");
-  require(result.high_precision_first_layers + result.high_precision_last_layers <
-              model.num_hidden_layers,
+  require(result.high_precision_first_layers < model.num_hidden_layers &&
+              result.high_precision_last_layers <
+                  model.num_hidden_layers - result.high_precision_first_layers,
           "--high-precision-first-layers {} and --high-precision-last-layers {} leave nothing to "
           "quantise in {} layers",
           result.high_precision_first_layers, result.high_precision_last_layers,
@@ -435,16 +522,11 @@ void RacOptions::add(CLI::App* command) {
 
 std::optional<double> parse_share(const std::string& text) {
   const bool percent = text.ends_with('%');
-  const std::string number = percent ? text.substr(0, text.size() - 1) : text;
-  size_t used = 0;
+  const std::string_view number(text.data(), text.size() - (percent ? 1 : 0));
   double value = -1;
-  try {
-    value = std::stod(number, &used);
-  } catch (const std::exception&) {
-    return std::nullopt;
-  }
+  if (parse_decimal(number, value) != std::errc()) return std::nullopt;
   if (percent) value /= 100;
-  if (used != number.size() || !(value >= 0 && value <= 1)) return std::nullopt;
+  if (!(value >= 0 && value <= 1)) return std::nullopt;
   return value;
 }
 

@@ -31,7 +31,8 @@ void add_report(CLI::App& app);
 void add_bench(CLI::App& app);
 void add_info(CLI::App& app);
 
-/// Wrong usage unless `quads train` takes these arguments, as far as can be told without a model.
+/// Wrong usage unless `quads train` takes these arguments, --resume not among them, as far as can
+/// be told without a model.
 void check_train(const std::vector<std::string>& arguments);
 
 /// Adds --config F.toml to a subcommand: a TOML file whose keys are the long names of the options
@@ -61,8 +62,18 @@ auto from_options(const Make& make) {
   }
 }
 
-/// Checks of an option's number, which is finite: any; above 0; not below; above 0 and at most 1.
-const CLI::Validator& finite();
+/// Has every option of `app` and its subcommands refuse an empty value, and those of a number
+/// whatever is no finite one in decimal: CLI11 takes an empty text for 0, 010 for 8, 0x10 for 16,
+/// and a whole number beyond 64 bits for the last that fits. Whole numbers end at 2^63 - 1, as in
+/// TOML. Options with a type_name of their own see to their values themselves.
+void add_value_checks(CLI::App& app);
+
+/// Error that names --out if `out` cannot become a folder, as it or what it would lie in is a file.
+void require_out_folder(const std::filesystem::path& out);
+/// Makes that folder, unless it is there.
+void make_out_folder(const std::filesystem::path& out);
+
+/// Checks of an option's number: above 0; not below; above 0 and at most 1.
 const CLI::Validator& positive();
 const CLI::Validator& not_negative();
 const CLI::Validator& share();

@@ -66,7 +66,7 @@ void run(const Options& o) {
                                o.train_flags.end());
   const std::vector<PlannedRun> runs = from_options([&] { return plan_runs(plan); });
   for (const PlannedRun& run : runs) check_arguments(run);
-  std::filesystem::create_directories(o.out);
+  make_out_folder(o.out);
   const OutputLock lock = OutputLock::inside(o.out);
   const std::atomic<bool>& stop = stop_requested();
   const int jobs = o.jobs > 0 ? o.jobs : std::max(1, available_cores() / o.threads_per_run);
@@ -108,7 +108,6 @@ void add_compare(CLI::App& app) {
       ->add_option("--k", plan.shares,
                    "run each recipe with compensation at these shares, per cent: 0,12.5,25")
       ->delimiter(',')
-      ->check(not_negative())  // refuses a NaN, which is in every range
       ->check(CLI::Range(0.0, 100.0))
       ->allow_extra_args(false);
   command->add_option("--seeds", plan.seeds, "seeds: 1,2,3")
@@ -121,8 +120,9 @@ void add_compare(CLI::App& app) {
       ->check(not_negative());
   command->add_option("--threads-per-run", o->threads_per_run, "threads of a run")
       ->capture_default_str()
-      ->check(positive());
-  command->add_option("train-flags", o->train_flags, "after --: flags of quads train for all runs");
+      ->check(CLI::Range(1, 1024));  // what --threads takes
+  command->add_option("train-flags", o->train_flags, "after --: flags of quads train for all runs")
+      ->type_name("FLAGS");
   command->callback([o] { run(*o); });
 }
 

@@ -46,6 +46,7 @@ int main(int argc, char** argv) {
   quads::cli::add_report(app);
   quads::cli::add_bench(app);
   quads::cli::add_info(app);
+  quads::cli::add_value_checks(app);
   // Errors of write() instead: a reader that has seen enough, a limit on the size of files.
   std::signal(SIGPIPE, SIG_IGN);
   std::signal(SIGXFSZ, SIG_IGN);

@@ -61,8 +61,7 @@ void RewardFlags::add(CLI::App* command) {
       ->delimiter(',')
       ->check(CLI::IsMember(reward_types()));
   command->add_option("--rm-weights", options.weights, "weights of several --rm-type; else 1 each")
-      ->delimiter(',')
-      ->check(finite());
+      ->delimiter(',');
   command
       ->add_option("--rm-by-source", by_source,
                    "the --rm-type of problems whose data_source is SOURCE; repeatable")
@@ -168,7 +167,8 @@ void TaskOptions::add_format(CLI::App* command) {
                       "field of what the reward sees too; else metadata or extra_info");
   command
       ->add_option("--prompt-template", format.prompt_template,
-                   "text around prompts that are texts, with {prompt} in it")
+                   "text around prompts that are texts, with {prompt} in it; empty: none")
+      ->type_name("TEMPLATE")
       ->check([](const std::string& text) {
         return text.empty() || text.find("{prompt}") != std::string::npos
                    ? std::string()

@@ -162,6 +162,7 @@ void run(const CLI::App& command, const Options& o) {
   const auto runtime = o.runtime.make();
   const std::atomic<bool>& stop = stop_requested();
   const std::filesystem::path out = o.out;
+  require_out_folder(out);
   require(!std::filesystem::exists(out / "config.json"),
           "--out {} holds a model: choose a folder of the run's own", o.out);
   require(o.resume || !run_has_steps(out),
@@ -186,7 +187,7 @@ void run(const CLI::App& command, const Options& o) {
   if (const std::string plan = loop.memory_plan(); !plan.empty()) {
     std::fprintf(stderr, "memory of the device: %s\n", plan.c_str());
   }
-  std::filesystem::create_directories(out);
+  make_out_folder(out);
   const OutputLock lock = OutputLock::inside(out);
   remove_stale_temporaries(out);  // of a process that was killed while writing
   const bool resumed = o.resume && loop.resume(out);
@@ -338,11 +339,20 @@ void add_train(CLI::App& app) {
 void check_train(const std::vector<std::string>& arguments) {
   CLI::App app("", "quads");
   const auto [command, o] = declare(app);
-  command->callback([o = o] { from_options([&] { return make_rl_options(*o); }); });
+  command->callback([o = o] {
+    if (o->resume) {
+      throw CLI::ValidationError(
+          "--resume", "quads compare continues what was stopped by itself: leave it out");
+    }
+    from_options([&] { return make_rl_options(*o); });
+  });
+  add_value_checks(app);
   std::vector<std::string> words(arguments.rbegin(), arguments.rend());  // as CLI11 wants them
   words.emplace_back("train");
   try {
     app.parse(std::move(words));
+  } catch (const CLI::Success&) {  // --help
+    throw;
   } catch (const CLI::Error& error) {
     throw CLI::ValidationError(with_origin(app, arguments, usage_error(app, error)));
   }

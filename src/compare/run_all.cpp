@@ -32,12 +32,17 @@ std::string command_text(const PlannedRun& run) {
   std::string text;
   for (size_t i = 0; i < run.arguments.size(); ++i) {
     text += run.arguments[i] + "\n";
-    if (run.arguments[i] == "--config" && i + 1 < run.arguments.size()) {
-      const std::string& config = run.arguments[i + 1];
-      require(std::filesystem::exists(config), "--config {}: there is no such file", config);
-      text += read_text(config) + "\n";
-      ++i;
+    constexpr std::string_view kConfig = "--config", kInOneWord = "--config=";
+    std::string config;
+    if (run.arguments[i].starts_with(kInOneWord)) {
+      config = run.arguments[i].substr(kInOneWord.size());
+    } else if (run.arguments[i] == kConfig && i + 1 < run.arguments.size()) {
+      config = run.arguments[++i];
+    } else {
+      continue;
     }
+    require(std::filesystem::exists(config), "--config {}: there is no such file", config);
+    text += read_text(config) + "\n";
   }
   return text;
 }

@@ -83,11 +83,22 @@ def test_wrong_requests_fail_before_anything_runs(quads, base, config, tmp_path)
     for flags, message in (
         (["--", "--num-rolout", 1], "bf16/seed1: unknown option --num-rolout; see quads train --help"),
         (["--", "--lr", -1], "bf16/seed1: --lr is -1, expected a finite value of at least 0"),
-        (["--variant", "a=--lr x"], "a/seed1: Could not convert: --lr = x"),
+        (["--variant", "a=--lr x"], "a/seed1: --lr: x is not a finite number in decimal"),
+        (["--", "--lr", ""], "bf16/seed1: --lr: the value is empty"),
+        (["--", "--threads", 4], "bf16/seed1: --threads is given 2 times: give it once"),
+        (["--", "--help"], "bf16/seed1: --help is not a flag of a run"),
+        (["--", "--resume"], "bf16/seed1: --resume: quads compare continues"),
+        (["--variant", "a=--resume"], "a/seed1: --resume: quads compare continues"),
+        (["--threads-per-run", 2000], "--threads-per-run: Value 2000 not in range"),
+        (["--seeds", "1,08x"], "--seeds: 08x is not a whole number"),
         (["--", "--prompt-data", "p.jsonl"], f"(--task-option is set in {config})"),
     ):
         error = quads(*command, *flags, status=2).stderr
         assert message in error and error.count("\n") == 1
+    resumes = tmp_path / "resumes.toml"
+    resumes.write_text("resume = true\n")
+    error = quads("compare", "--config", resumes, *command[3:], status=2).stderr
+    assert "--resume: quads compare continues" in error and f"(--resume is set in {resumes})" in error
     assert not out.exists()
     assert "no run" in quads("report", tmp_path, "--out", tmp_path / "r.html", status=1).stderr
 
@@ -100,6 +111,29 @@ def test_flags_of_train_may_follow_any_list(quads, tmp_path, option, value):
     result = quads("compare", "--out", tmp_path / "out", "--load", tmp_path / "none",
                    "--variant", "b=--recipe bf16", option, value, "--", "--lr", "1e-3", status=1)  # fmt: skip
     assert "there is no such model directory" in result.stderr
+
+
+@pytest.mark.parametrize("flags", [["--config", "CONFIG"], ["--config=CONFIG"]])
+def test_a_changed_configuration_among_the_flags_is_noticed(quads, base, config, tmp_path, flags):
+    own = tmp_path / "own.toml"
+    command = [
+        "compare", "--load", base, "--out", tmp_path / "out", "--recipes", "bf16", "--seeds", "010", "--",
+        *[flag.replace("CONFIG", str(own)) for flag in flags],
+    ]  # fmt: skip
+    own.write_text(config.read_text() + "lr = 1e-4\n")
+    quads(*command)
+    assert (tmp_path / "out" / "bf16" / "seed10").exists()
+    own.write_text(config.read_text() + "lr = 2e-4\n")
+    assert "other options" in quads(*command, status=1).stderr
+
+
+def test_a_file_in_the_place_of_the_folder_is_one_line(quads, base, config, tmp_path):
+    file = tmp_path / "file"
+    file.write_text("")
+    for out in (file, file / "o"):
+        for command in (["train"], ["compare", "--recipes", "bf16"]):
+            error = quads(*command, "--config", config, "--load", base, "--out", out, status=1).stderr
+            assert error == f"quads: --out {out}: {file} is a file: choose a folder\n"
 
 
 def test_a_command_that_never_took_a_step_may_be_corrected(quads, base, config, tmp_path):
