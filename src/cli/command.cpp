@@ -100,6 +100,9 @@ void apply_config(CLI::App* command, const std::string& path) {
     if (!option->empty() || value.values.empty()) continue;
     try {
       if (option->get_expected_max() == 0) {
+        if (value.values[0].empty()) {
+          throw CLI::ValidationError(option->get_name(), "the value is empty");
+        }
         option->add_result(option->get_flag_value(value.name, value.values[0]));
       } else {
         option->add_result(value.values);

@@ -184,4 +184,5 @@ def test_a_value_from_a_configuration_file_that_does_not_fit_names_the_file(quad
         f"(--rac-ratio is set in {config})\n"
     )
     assert str(config) not in error("recipe = 'bf16'\n", "--rac-ratio", 0.25)
+    assert error("use-tis = ''\n") == f"quads: {config}: --use-tis: the value is empty\n"
     assert error("max-running = 0\n").count(str(config)) == 1
