@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <climits>
+#include <iterator>
 
 #include "base/error.h"
 #include "kernels/cuda/dense/dense_launch.h"
@@ -55,6 +56,7 @@ constexpr TileShape kManyRows[] = {
     {DenseTile::kWgmma128x96, 128, 96, 1, 1, 1},   {DenseTile::kWgmma128x128, 128, 128, 1, 1, 1},
     {DenseTile::kWgmma128x160, 128, 160, 1, 1, 1}, {DenseTile::kWgmma128x192, 128, 192, 1, 1, 1},
     {DenseTile::kWgmma256x128, 256, 128, 2, 1, 1}, {DenseTile::kWgmma256x192, 256, 192, 2, 1, 1}};
+static_assert(std::size(kManyRows) + 3 == std::size(kDenseTiles));  // and the clusters
 
 // Nanoseconds, fitted to the measured cells of docs/results/cuda_dense_h200.json: with launches
 // overlapped and from 64 rows on it finds the best tile or one within 3 %, for a router within a
@@ -156,27 +158,12 @@ void dense_gemm(const CudaContext& context, const DenseGemm& gemm, DenseTile til
       return launch_dense_cluster(context, gemm, args, 32);
     case DenseTile::kCluster64:
       return launch_dense_cluster(context, gemm, args, 64);
-    case DenseTile::kSplit64x64:
-      return launch_dense_wgmma_split(context, gemm, args, 64, 64);
-    case DenseTile::kSplit128x64:
-      return launch_dense_wgmma_split(context, gemm, args, 128, 64);
-    case DenseTile::kSplit128x96:
-      return launch_dense_wgmma_split(context, gemm, args, 128, 96);
-    case DenseTile::kWgmma128x64:
-      return launch_dense_wgmma(context, gemm, args, 128, 64);
-    case DenseTile::kWgmma128x96:
-      return launch_dense_wgmma(context, gemm, args, 128, 96);
-    case DenseTile::kWgmma128x128:
-      return launch_dense_wgmma(context, gemm, args, 128, 128);
-    case DenseTile::kWgmma128x160:
-      return launch_dense_wgmma(context, gemm, args, 128, 160);
-    case DenseTile::kWgmma128x192:
-      return launch_dense_wgmma(context, gemm, args, 128, 192);
-    case DenseTile::kWgmma256x128:
-      return launch_dense_wgmma(context, gemm, args, 256, 128);
-    case DenseTile::kWgmma256x192:
-      return launch_dense_wgmma(context, gemm, args, 256, 192);
+    default:
+      break;
   }
+  const TileShape& shape = *std::ranges::find(kManyRows, tile, &TileShape::tile);
+  const auto launch = shape.parts > 1 ? launch_dense_wgmma_split : launch_dense_wgmma;
+  launch(context, gemm, args, shape.rows, shape.columns);
 }
 
 }  // namespace quads::kernels::cuda

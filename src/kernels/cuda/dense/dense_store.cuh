@@ -35,13 +35,6 @@ __device__ __forceinline__ float add_residual(float residual, float sum) {
   asm("add.rn.ftz.f32 %0, %1, %2;" : "=f"(y) : "f"(residual), "f"(sum));
   return y;
 }
-/// Four neighbours are added to y where it lies, by the L2 cache, and nobody waits. Each is added
-/// to once, so that the order is none.
-__device__ __forceinline__ void add_in_place(float* y, float4 sums) {
-  asm volatile("red.relaxed.gpu.global.add.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(y), "f"(sums.x),
-               "f"(sums.y), "f"(sums.z), "f"(sums.w)
-               : "memory");
-}
 
 /// Four neighbours of a row of y from column `column` on, a multiple of 4.
 __device__ __forceinline__ void store_dense(const DenseArgs& args, int64_t row, int column,

@@ -6,6 +6,7 @@
 #include "kernels/cuda/dense/dense_store.cuh"
 #include "kernels/cuda/dense/dense_wgmma.cuh"
 #include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/store_block.cuh"
 #include "kernels/cuda/tensor_map.h"
 
 namespace quads::kernels::cuda {
@@ -16,11 +17,8 @@ constexpr int kWarpgroups = 2;
 constexpr int kThreads = (kWarpgroups + 1) * 128;  // the last warpgroup copies
 constexpr int kXBytes = kRows * 128;               // of a stage
 
-// Sums on their way to y: a warp's 16 rows of 32 columns, so that it writes whole lines; the stride
-// spreads them over the banks.
-constexpr int kStoreColumns = 32;
-constexpr int kStoreStride = 40;
-constexpr int kStoreBytes = kWarpgroups * 4 * 16 * kStoreStride * 4;
+// Sums on their way to y.
+constexpr int kStoreBytes = kWarpgroups * 4 * kStoreBytesOfWarp;
 
 /// `columns`: rows of the weight.
 template <int columns>
@@ -73,15 +71,7 @@ template <bool simple>
 __device__ __forceinline__ void store_block(const DenseArgs& args, int end, int row, int column,
                                             const float* sums, float* buffer) {
   const int lane = threadIdx.x & 31;
-  float* to = buffer + (lane >> 2) * kStoreStride + (lane & 3) * 2;
-  __syncwarp();
-#pragma unroll
-  for (int j = 0; j < 4; ++j) {
-    *reinterpret_cast<float2*>(to + j * 8) = make_float2(sums[j * 4], sums[j * 4 + 1]);
-    *reinterpret_cast<float2*>(to + j * 8 + 8 * kStoreStride) =
-        make_float2(sums[j * 4 + 2], sums[j * 4 + 3]);
-  }
-  __syncwarp();
+  stage_block(sums, buffer);
   column += (lane & 7) * 4;
   row += lane >> 3;
   const float* from = buffer + (lane >> 3) * kStoreStride + (lane & 7) * 4;

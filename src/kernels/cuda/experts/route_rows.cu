@@ -1,7 +1,7 @@
 // The router: a warp a row.
-#include "kernels/cuda/device_math.cuh"
 #include "kernels/cuda/experts/grouped_gemm.h"
 #include "kernels/cuda/experts/route_launch.h"
+#include "kernels/cuda/experts/route_softmax.cuh"
 #include "kernels/cuda/launch.cuh"
 
 namespace quads::kernels::cuda {
@@ -37,22 +37,8 @@ __global__ void __launch_bounds__(kWarps * 32) route(const __grid_constant__ Rou
     keys[j] = there ? order_key(z[j]) : 0;
     largest = z[j] > largest ? z[j] : largest;  // passes over NaN
   }
-#pragma unroll
-  for (int d = 16; d > 0; d /= 2) {
-    const float other = __shfl_xor_sync(~0U, largest, d);
-    largest = other > largest ? other : largest;
-  }
-  // Sixteen chains, by expert % 16 in order: those of the lower half warp.
-  float sum = 0.0F;
-#pragma unroll
-  for (int j = 0; j < per_lane; ++j) {
-    const bool there = j * 32 + lane < args.experts;
-    const float e = there ? exp_f32(z[j] - largest) : 0.0F;
-    const float upper = __shfl_xor_sync(~0U, e, 16);
-    sum = sum + e;
-    sum = sum + upper;
-  }
-  sum = __shfl_sync(~0U, reduce_sum_16(sum), 0);
+  largest = largest_of_warp(largest);
+  const float sum = exponentials(args.experts, largest, z);
 
   int id = 0;  // of choice `lane`
   for (int s = 0; s < args.top_k; ++s) {

@@ -210,17 +210,21 @@ __global__ void __launch_bounds__(kThreads)
     }
   }
   float dp[kOtherTiles][4];
-  float sum[2] = {};
-  float mean[2] = {};
-#pragma unroll
-  for (int half = 0; half < 2; ++half) largest[half] = row_max(largest[half]);
-  for (int first = 0; first < keys; first += kOther) {
+  // s and dp of the keys from `first` on.
+  const auto load_and_multiply = [&](int first) {
     __syncthreads();
     load_keys(k, first, 0);
     load_keys(v, first, 1);
     __syncthreads();
     dots<dim>(q + own * C::kStride, k, lane, s);
     dots<dim>(dout + own * C::kStride, v, lane, dp);
+  };
+  float sum[2] = {};
+  float mean[2] = {};
+#pragma unroll
+  for (int half = 0; half < 2; ++half) largest[half] = row_max(largest[half]);
+  for (int first = 0; first < keys; first += kOther) {
+    load_and_multiply(first);
 #pragma unroll
     for (int n = 0; n < kOtherTiles; ++n) {
 #pragma unroll
@@ -248,12 +252,7 @@ __global__ void __launch_bounds__(kThreads)
   }
   float dq[C::kOut / 8][4] = {};
   for (int first = 0; first < keys; first += kOther) {
-    __syncthreads();
-    load_keys(k, first, 0);
-    load_keys(v, first, 1);
-    __syncthreads();
-    dots<dim>(q + own * C::kStride, k, lane, s);
-    dots<dim>(dout + own * C::kStride, v, lane, dp);
+    load_and_multiply(first);
 #pragma unroll
     for (int n = 0; n < kOtherTiles; ++n) {
 #pragma unroll

@@ -7,6 +7,7 @@
 #include "kernels/cuda/dense/dense_wgmma.cuh"
 #include "kernels/cuda/gradients/gradient_launch.h"
 #include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/store_block.cuh"
 #include "kernels/cuda/tensor_map.h"
 
 namespace quads::kernels::cuda {
@@ -21,10 +22,8 @@ constexpr int kPartStages = 16;                    // whose sums are added up: 1
 constexpr int kABytes = kRows * kStep * 2;
 constexpr int kPanelBytes = kStep * 128;
 
-// Sums on their way out, as in dense_wgmma.cu.
-constexpr int kStoreColumns = 32;
-constexpr int kStoreStride = 40;
-constexpr int kStoreBytes = kWarpgroups * 4 * 16 * kStoreStride * 4;
+// Sums on their way out.
+constexpr int kStoreBytes = kWarpgroups * 4 * kStoreBytesOfWarp;
 
 template <int columns>
 struct WgmmaGradient {
@@ -135,15 +134,7 @@ template <bool add>
 __device__ __forceinline__ void store_block(const Place& to, int n, int column, const float* sums,
                                             float* buffer) {
   const int lane = threadIdx.x & 31;
-  float* from = buffer + (lane >> 2) * kStoreStride + (lane & 3) * 2;
-  __syncwarp();
-#pragma unroll
-  for (int j = 0; j < 4; ++j) {
-    *reinterpret_cast<float2*>(from + j * 8) = make_float2(sums[j * 4], sums[j * 4 + 1]);
-    *reinterpret_cast<float2*>(from + j * 8 + 8 * kStoreStride) =
-        make_float2(sums[j * 4 + 2], sums[j * 4 + 3]);
-  }
-  __syncwarp();
+  stage_block(sums, buffer);
   column += (lane & 7) * 4;
   if (column >= to.columns) return;
 #pragma unroll
@@ -153,10 +144,7 @@ __device__ __forceinline__ void store_block(const Place& to, int n, int column, 
     const float4 y = *reinterpret_cast<float4*>(buffer + r * kStoreStride + (lane & 7) * 4);
     float* at = to.c + r * n + column;
     if constexpr (add) {
-      // Nothing else adds to it, so that the order is none; the cache adds, and nobody waits.
-      asm volatile("red.relaxed.gpu.global.add.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(at), "f"(y.x),
-                   "f"(y.y), "f"(y.z), "f"(y.w)
-                   : "memory");
+      add_in_place(at, y);
     } else {
       *reinterpret_cast<float4*>(at) = y;
     }

@@ -2,6 +2,7 @@
 #include "kernels/cuda/device_math.cuh"
 #include "kernels/cuda/experts/decode.cuh"
 #include "kernels/cuda/experts/grouped_gemm.h"
+#include "kernels/cuda/experts/route_softmax.cuh"
 #include "kernels/cuda/experts/weight_format.h"
 #include "kernels/cuda/gradients/gradient_launch.h"
 #include "kernels/cuda/launch.cuh"
@@ -142,21 +143,8 @@ __global__ void __launch_bounds__(kRouteWarps * 32)
     z[j] = expert < args.experts ? logits[expert] : lowest;
     largest = z[j] > largest ? z[j] : largest;
   }
-#pragma unroll
-  for (int d = 16; d > 0; d /= 2) {
-    const float other = __shfl_xor_sync(~0U, largest, d);
-    largest = other > largest ? other : largest;
-  }
-  float sum = 0.0F;
-#pragma unroll
-  for (int j = 0; j < per_lane; ++j) {
-    const float e = j * 32 + lane < args.experts ? exp_f32(z[j] - largest) : 0.0F;
-    z[j] = e;
-    const float upper = __shfl_xor_sync(~0U, e, 16);
-    sum = sum + e;
-    sum = sum + upper;
-  }
-  sum = __shfl_sync(~0U, reduce_sum_16(sum), 0);
+  largest = largest_of_warp(largest);
+  const float sum = exponentials(args.experts, largest, z);
 
   int id = -1;  // of choice `lane`
   float p = 0.0F;
